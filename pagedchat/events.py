@@ -6,6 +6,7 @@ Knows neither the engine nor the screen; what happens to the cache is in `cache_
 from typing import Any, Literal
 
 from pagedchat.cache_events import CacheEvent, Event, FinishReason
+from pagedchat.outputs import RequestOutput
 from pagedchat.step_batch import Batch
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -220,6 +221,44 @@ class RequestFailed(Event, frozen=True):
     hint: str
 
 
+class RequestOutputs(Event, frozen=True):
+    """What requests of programs have got since they were told last: of each one output, of the kind `DELTA`, and of
+    those that asked for nothing before their end a single one.
+
+    Prompts' tokens come with the first output of a request alone, and no output has a prompt's text.
+    """
+
+    request_ids: list[int]
+    outputs: list[RequestOutput]
+
+
+RefusalKind = Literal["value", "request", "engine"]
+
+
+class RequestRefused(Event, frozen=True):
+    """A request of a program is none, or ended by an error; it has no more outputs."""
+
+    request_id: int
+    message: str
+    hint: str
+    kind: RefusalKind = "request"
+    """"value": something that can never be; "request": this engine cannot serve it; "engine": the engine ended."""
+
+
+class Tokenized(Event, frozen=True):
+    """The answer to `Tokenize`."""
+
+    request_id: int
+    token_ids: list[int]
+
+
+class Detokenized(Event, frozen=True):
+    """The answer to `Detokenize`."""
+
+    request_id: int
+    text: str
+
+
 class Steps(Event, frozen=True):
     """The reports of all steps since the last publish, in order."""
 
@@ -314,6 +353,7 @@ class Attachment(Event, frozen=True):
 
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
+    | RequestOutputs | RequestRefused | Tokenized | Detokenized
     | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | CacheKeyframe | ReplyKept
     | Attachment
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`pagedchat --attach [URL]` and `pagedchat inspect URL`: the screens over the engine of a server that runs already.
+"""`pagedchat --attach [URL]` and `pagedchat inspect URL`: the screens over the engine of a server that runs.
 
 Connects to nothing itself; nothing heavy is imported before it is wanted.
 """

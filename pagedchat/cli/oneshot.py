@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pagedchat.api.llm import LLM
-from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message
 from pagedchat.cache_events import FinishReason
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import RequestError
 from pagedchat.events import LoadProgress
+from pagedchat.outputs import RequestOutput
+from pagedchat.requests.conversations import Message
 
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply

@@ -43,6 +43,7 @@ class EngineCore:
         runner: carries out the batches.
         clock: seconds, for the timings in the reports.
         grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
+        first_id: the first number that a sequence gets which is given none.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         *,
         grammars: Grammars | None = None,
+        first_id: int = 1,
     ) -> None:
         self.limits = limits
         self.runner = runner
@@ -68,7 +70,7 @@ class EngineCore:
         """Sequence -> what its part of a step raised, where that ended its last request."""
         self._clock = clock
         self._start_time = clock()
-        self._last_id = self._step = 0
+        self._last_id, self._step = first_id - 1, 0
         self._prefill_tokens = self._decode_tokens = 0
         self._requests = NewRequests(limits, self.scheduler.queues, grammars)
         self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)

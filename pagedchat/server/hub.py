@@ -17,6 +17,7 @@ import msgspec
 
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import (
+    Detokenized,
     EngineDied,
     EngineEvent,
     EngineFailed,
@@ -26,8 +27,11 @@ from pagedchat.events import (
     LoadProgress,
     RequestFailed,
     RequestFinished,
+    RequestOutputs,
+    RequestRefused,
     RunState,
     Steps,
+    Tokenized,
     TokenTexts,
 )
 from pagedchat.server.client_queue import MAX_WAITING, ClientQueue
@@ -35,6 +39,7 @@ from pagedchat.server.numbers import Numbers
 from pagedchat.server.redaction import Eyes, OpaqueHashes
 from pagedchat.server.shared_cache import SharedCache, Watcher
 from pagedchat.service.commands import (
+    AbortRequests,
     AnyCommand,
     Close,
     EngineLink,
@@ -42,6 +47,7 @@ from pagedchat.service.commands import (
     FlushCache,
     Pause,
     Pin,
+    ProgramCommand,
     Resume,
     SetLimit,
     SetPace,
@@ -55,6 +61,8 @@ Role = Literal["terminal", "program", "onlooker"]
 
 _OF_ALL = (Pause, Resume, StepOnce, SetPace, SetLimit, Pin, Unpin, Evict, FlushCache)
 """Commands that change the engine for everybody."""
+_ENDS = RequestFinished | RequestFailed | RequestRefused | Tokenized | Detokenized
+"""Nothing more comes of a request after one of these."""
 _TOLD_TO_OTHERS: dict[type[Any], str] = {
     Pause: "Another terminal has paused the engine.",
     Resume: "Another terminal lets the engine run on.",
@@ -234,6 +242,8 @@ class EngineHub:
             return
         for session_id in self.numbers.sessions_of(client.key):
             self.send(client, Close(session_id))
+        if requests := self.numbers.of_programs(client.key):
+            self._link.send(AbortRequests(requests))
         client.closed, client.reads = True, False
         self._clients.pop(client.key, None)
         self.numbers.leave(client.key)
@@ -280,7 +290,9 @@ class EngineHub:
         """Who waits for a reply hears that there will be none."""
         session_id = getattr(command, "new_session_id", getattr(command, "session_id", 0))
         request_id = getattr(command, "request_id", None)
-        if request_id is None:
+        if request_id is not None and isinstance(command, ProgramCommand):
+            self._tell_own(client, RequestRefused(request_id, message, hint, "value"))
+        elif request_id is None:
             client.queue.put(EngineNotice(message, hint, failed=True))
         else:
             self._tell_own(client, RequestFailed(session_id, request_id, message, hint))
@@ -301,6 +313,8 @@ class EngineHub:
             self._hear_of_request(event)
             return
         match event:
+            case RequestOutputs():
+                self._hear_outputs(event)
             case Steps():
                 self._cache.fold(event, [client.watcher for client in self._clients.values() if client.reads])
             case TokenTexts():
@@ -348,7 +362,7 @@ class EngineHub:
         if asked is None:
             return
         asked.begun = True
-        if isinstance(event, RequestFinished | RequestFailed):
+        if isinstance(event, _ENDS):
             self.numbers.over(event.request_id)
             self.numbers.settle(self._cache.exists)
         client = self._clients.get(asked.client)
@@ -356,6 +370,23 @@ class EngineHub:
             numbers = {"session_id": asked.session_id, "request_id": asked.request_id}
             known = {name: number for name, number in numbers.items() if name in event.__struct_fields__}
             self._tell_own(client, msgspec.structs.replace(event, **known))
+
+    def _hear_outputs(self, event: RequestOutputs) -> None:
+        """To each program what is its own."""
+        told: dict[int, RequestOutputs] = {}
+        for number, output in zip(event.request_ids, event.outputs, strict=True):
+            asked = self.numbers.asked.get(number)
+            if asked is None:
+                continue
+            asked.begun = True
+            if output.finished:
+                self.numbers.over(number)
+            outputs = told.setdefault(asked.client, RequestOutputs([], []))
+            outputs.request_ids.append(asked.request_id)
+            outputs.outputs.append(output)
+        for key, outputs in told.items():
+            if key in self._clients:
+                self._tell_own(self._clients[key], outputs)
 
     def _tell_own(self, client: HubClient, event: EngineEvent) -> None:
         client.on_event(event)
@@ -376,6 +407,8 @@ def _objection(role: Role, command: AnyCommand) -> str:
         return "This terminal only looks on."
     if role == "program" and isinstance(command, _OF_ALL):
         return "Only a terminal changes the engine for everybody."
+    if role == "terminal" and isinstance(command, ProgramCommand):
+        return "A terminal asks in chats."
     return ""
 
 

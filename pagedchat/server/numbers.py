@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.errors import InvalidValueError
-from pagedchat.service.commands import AnyCommand, Focus
+from pagedchat.service.commands import AbortRequests, AnyCommand, Focus
 
 MOST_NUMBER = (1 << 30) - 1
 """Sessions and requests of a client have numbers from 1 to this."""
 CHILDREN = 1 << 30
 """Sequences that the engine itself made of a client's, as answers of a group, have numbers from here on."""
-_STRIDE = 1 << 10
-"""Between the engine's numbers of two sessions: those in between are left to sequences that it makes itself."""
 
 
 @dataclass(slots=True)
@@ -69,7 +68,11 @@ class Numbers:
                 changes[name] = number
         if "request_id" in names:
             asker = "new_session_id" if "new_session_id" in names else "session_id"
-            changes["request_id"] = self._request(client, getattr(command, asker), command, changes[asker])
+            changes["request_id"] = self._request(
+                client, getattr(command, asker, 0), command, changes.get(asker, 0)
+            )
+        if isinstance(command, AbortRequests):
+            return AbortRequests(self._aborted(client, command.request_ids))
         return msgspec.structs.replace(command, **changes)
 
     def close(self, client: int, session_id: int) -> None:
@@ -81,6 +84,10 @@ class Numbers:
     def sessions_of(self, client: int) -> list[int]:
         """Its sessions, by its own numbers."""
         return [session_id for owner, session_id in self._sessions if owner == client]
+
+    def of_programs(self, client: int) -> list[int]:
+        """Requests of a client that have no session, by the engine's numbers."""
+        return [number for number, asked in self.asked.items() if asked.client == client and not asked.seq_id]
 
     def renumber(self, client: int, sessions: Mapping[int, int], requests: Mapping[int, int]) -> None:
         """Sessions and requests of a client are called otherwise from now on: old number -> new one, of all."""
@@ -99,7 +106,9 @@ class Numbers:
         check_number("A session's number", session_id)
         seq_id = self._sessions.get((client, session_id))
         if seq_id is None and new:
-            self._last_session += _STRIDE
+            if self._last_session + 1 >= FIRST_OF_PROGRAMS:
+                raise InvalidValueError("This server has had all the chats that it can number.", "Start it anew.")
+            self._last_session += 1
             seq_id = self._sessions[client, session_id] = self._last_session
             self._own(client, seq_id, session_id)
         return seq_id
@@ -109,6 +118,14 @@ class Numbers:
         self._last_request += 1
         self.asked[self._last_request] = Asked(client, session_id, command.request_id, seq_id)
         return self._last_request
+
+    def _aborted(self, client: int, request_ids: list[int]) -> list[int]:
+        """Requests of a program that are over now, of which nothing more is told."""
+        wanted = set(request_ids)
+        numbers = [number for number in self.of_programs(client) if self.asked[number].request_id in wanted]
+        for number in numbers:
+            del self.asked[number]
+        return numbers
 
     def _own(self, client: int, seq_id: int, number: int) -> None:
         self.own.setdefault(client, {})[seq_id] = number

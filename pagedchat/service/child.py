@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
@@ -30,6 +31,8 @@ from pagedchat.garbage import rare_collections
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.outbox import Outbox
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAside, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAside
 from pagedchat.service.text_model import TextModel
@@ -183,10 +186,13 @@ def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
 def _engine(
     loaded: "LoadedModel", text_model: TextModel, publisher: Publisher, inbox: Inbox, dump_dir: Path | None
 ) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
+    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, first_id=FIRST_OF_PROGRAMS)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
     chats = Chats(core, publisher, text_model, renderer=renderer)
-    return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
+    workshop = PromptWorkshop(text_model, loaded.grammars)
+    preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
+    programs = Programs(core, publisher, preparer, text_model.tokenizer)
+    return EngineLoop(core, chats, programs, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
 
 
 # --- running ----------------------------------------------------------------------------------------
@@ -200,7 +206,9 @@ def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
         raise
     except Exception as error:
         log.exception("The engine crashed.")
-        loop.chats.fail_all(f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}")
+        message, hint = f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}"
+        loop.chats.fail_all(message, hint)
+        loop.programs.fail_all(message, hint)
         publisher.flush()
         return EXIT_CRASHED
     return EXIT_OK

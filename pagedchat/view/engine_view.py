@@ -103,16 +103,22 @@ class EngineView:
                 self.live = EngineState(event, self.name, token_texts=self.token_texts)
                 self._notice(*carried_over(self.left_behind))
                 self.left_behind = NOTHING
-            case CacheKeyframe() if self.live is not None:
-                self._begin_at(self.live, event)
-            case Attachment():
-                self.attachment = event
-            case EngineFailed():
-                self.loading, self.failure = None, event
             case EngineNotice():
                 self._notice(event)
             case IntegrityBroken():
                 self.broken = event
+            case CacheKeyframe() if self.live is not None:
+                self._begin_at(self.live, event)
+            case _:
+                self._apply_state(event)
+
+    def _apply_state(self, event: EngineEvent) -> None:
+        """Whether there is an engine, and whether it can be reached."""
+        match event:
+            case Attachment():
+                self.attachment = event
+            case EngineFailed():
+                self.loading, self.failure = None, event
             case EngineDied():
                 if self.live is not None:
                     self.left_behind = LeftBehind(self.paused, self.pace, self.limit, len(self.live.mirror.pinned))

@@ -105,7 +105,10 @@ def test_deltas_of_several_answers_add_up(engine: LLMEngine) -> None:
     engine.add_request("b", "Hello", SamplingParams(n=2, seed=1, max_tokens=4))
     whole = run_dry(engine)[-1]
     for index in (0, 1):
-        assert "".join(output.outputs[index].text for output in told) == whole.outputs[index].text
+        pieces = [one for output in told for one in output.outputs if one.index == index]
+        assert "".join(one.text for one in pieces) == whole.outputs[index].text
+        assert [one.finish_reason for one in pieces] == [None] * 3 + ["length"]
+    assert [output.finished for output in told] == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3])

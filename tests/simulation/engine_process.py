@@ -21,6 +21,8 @@ from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Shutdown
 from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAtOnce, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
@@ -165,8 +167,10 @@ class SimulatedEngine:
         if self._random.random() < 0.5:
             renderer = LaterRenderer(text_model, self._loop, self._random, self._put)
         chats = Chats(self.core, publisher, text_model, self._loop.time, renderer)
+        preparer = PrepareAtOnce(PromptWorkshop(text_model, None))
+        programs = Programs(self.core, publisher, preparer, text_model.tokenizer, self._loop.time)
         self._publisher = publisher
-        self._engine_loop = EngineLoop(self.core, chats, publisher, self._inbox, self._loop.time)
+        self._engine_loop = EngineLoop(self.core, chats, programs, publisher, self._inbox, self._loop.time)
         publisher.send_now(info_of(self._limits))
         publisher.send_now(ev.RunState(paused=False))
         self.wake()

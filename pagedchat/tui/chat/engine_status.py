@@ -63,12 +63,9 @@ class StatusBanner(Widget):
 
 def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
     """The status to show; `elapsed` seconds since the engine was started, or started again."""
-    if view.failure is not None:
-        return Status("failed", _failed(view, view.failure))
-    if view.attachment is not None and view.attachment.lost:
-        return Status("died", _lost(view.attachment, width))
-    if died is not None and not died.next_model:
-        return Status("died", _died(died, view.loading, width))
+    trouble = _trouble(view, died, width)
+    if trouble is not None:
+        return trouble
     if view.info is None:
         return Status("loading", loading_line(view.loading, elapsed, width))
     if view.broken is not None:
@@ -78,6 +75,17 @@ def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, wid
             "broken", text("‼ The cache as it is drawn here does not agree with the engine's own counts.")
         )
     return Status("none", Content(""))
+
+
+def _trouble(view: EngineView, died: EngineDied | None, width: int) -> Status | None:
+    """Why there is no engine, or none that can be reached; None where there is nothing to say of that."""
+    if view.failure is not None:
+        return Status("failed", _failed(view, view.failure))
+    if view.attachment is not None and view.attachment.lost:
+        return Status("died", _lost(view.attachment, width))
+    if died is not None and not died.next_model:
+        return Status("died", _died(died, view.loading, width))
+    return None
 
 
 def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> Content:

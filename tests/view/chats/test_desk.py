@@ -31,7 +31,7 @@ def test_submit_sends_all_turns(desk, sent):
     chat = desk.new()
     desk.submit(chat, "Tell me a sea story.")
     turns = [Turn("system", "Be brief."), Turn("user", "Tell me a sea story.")]
-    assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False)]
+    assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False, chat.chat_id)]
     assert chat.label == "1 sea story"
 
 
