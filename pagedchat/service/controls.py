@@ -40,8 +40,7 @@ def _limited(core: EngineCore, num_blocks: int | None) -> str:
         return f"No limit: all {core.limits.num_blocks} blocks can be used."
     told = [f"Limit {num_blocks}: {counted(change.num_withheld, 'block')} withheld"]
     if change.preempted:
-        chats = ", ".join(map(str, change.preempted))
-        told.append(f"chat{'' if len(change.preempted) == 1 else 's'} {chats} preempted")
+        told.append(f"{counted(len(change.preempted), 'chat')} preempted")
     return f"{', '.join(told)}."
 
 

@@ -7,6 +7,8 @@ from pagedchat.cache_events import ANOTHERS
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
 ANOTHERS_GLYPH = "~"
+"""Of all sequences of other clients."""
+ALL_GLYPHS = GLYPHS + ANOTHERS_GLYPH
 
 _LEADING_NUMBER = re.compile(r"\d+")
 

@@ -353,6 +353,7 @@ class ChatDesk:
         here: that one gets a place, by its number if nobody has it."""
         chat = next((chat for chat in self.chats if chat.chat_id == kept.chat_id), None)
         if chat is not None and resume(chat, kept) != "apart":
+            chat.dismiss()  # that it was reopened: its blocks are where they were
             return
         if not asked_entries(kept):
             return

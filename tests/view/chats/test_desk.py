@@ -72,7 +72,7 @@ def test_fork_stands_to_the_right_and_has_a_name_of_its_own(desk, sent):
     grandchild = desk.fork(child)
     assert desk.chats == [chat, child, grandchild, other]
     assert [item.name for item in desk] == ["tale", "tale»a", "tale»b", ""]
-    assert sent[1:] == [Fork(1, 3, 2), Fork(3, 4, 3)]
+    assert sent[1:] == [Fork(1, 3, 2, child.chat_id), Fork(3, 4, 3, grandchild.chat_id)]
 
 
 def test_many_forks_stand_in_the_order_of_their_numbers(desk):
