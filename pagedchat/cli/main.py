@@ -140,6 +140,7 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Addres
 
     history = _history(args)
     remembered = remembered_path()
+    link: EngineLink
     if attach is not None:
         link, metrics_url, beside = attached_link(args, attach, history), "", ""
     else:

@@ -190,8 +190,6 @@ class AttachedLink:
                 self._give_up(error.message, error.hint)
                 return
             except Exception as error:
-                if self._closing:
-                    return
                 if not self._attached:
                     self._give_up(*self._why_not(error))
                     return
@@ -315,6 +313,8 @@ class AttachedLink:
         self._failed = True
         if self._attached:
             self._seat, self._attached = "", False
+        if self._closing:
+            return
         self._events.put(EngineFailed(message, hint))
         for told in self._unheard:
             self._refuse(told.command, message, hint)

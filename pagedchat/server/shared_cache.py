@@ -5,6 +5,7 @@ Knows whose sequences are whose, no links and no commands.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pagedchat.cache_events import (
     REDACTED,
@@ -109,7 +110,7 @@ class SharedCache:
             if isinstance(event, SequenceForked):
                 self._numbers.forked(event.seq_id, event.child_id)
             for watcher, heard, new in zip(following, told, tokens, strict=True):
-                seen = watcher.eyes.event(event, lambda block_id, who=watcher: self.knows(who, block_id))
+                seen = watcher.eyes.event(event, partial(self.knows, watcher))
                 heard.append(seen)
                 new.update(_tokens_in(seen))
             mirror.apply_event(event)
@@ -155,7 +156,7 @@ class SharedCache:
         if self.mirror is None:
             return []
         watcher.eyes.forget()
-        frame = watcher.eyes.keyframe(self.mirror, lambda block_id: self.knows(watcher, block_id))
+        frame = watcher.eyes.keyframe(self.mirror, partial(self.knows, watcher))
         tokens = {token_id for seq in frame.sequences for token_id in seq.token_ids}
         tokens.update(token_id for block in frame.findable.values() for token_id in block.token_ids)
         known = [token_id for token_id in tokens if token_id in self._texts]
