@@ -103,6 +103,7 @@ class ChatSession:
         self._branch = (1, 1)
         """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
+        self._taken_up = ""
         self._replaced: Entry | None = None
         self._restarted = False
 
@@ -147,6 +148,11 @@ class ChatSession:
     def take_returned(self) -> str:
         """Prompts that were not answered and go back to be edited, once; empty if there are none."""
         text, self._returned = self._returned, ""
+        return text
+
+    def take_taken_up(self) -> str:
+        """A prompt that was given back to be edited before it was known to be answered, once; empty if none was."""
+        text, self._taken_up = self._taken_up, ""
         return text
 
     # --- what the user does -------------------------------------------------------------------------
@@ -209,7 +215,8 @@ class ChatSession:
 
     def take_up(self, prompt: Entry, request_id: int) -> None:
         """A request that this program has not sent is being answered; its prompt is not to be edited any more."""
-        self._returned = _without(self._returned, prompt.turn.text)
+        self._returned = without(self._returned, prompt.turn.text)
+        self._taken_up = prompt.turn.text
         self._add(prompt)
         self._begin(request_id)
 
@@ -402,8 +409,8 @@ class ChatSession:
         self._returned = "\n\n".join(asked_before)
 
 
-def _without(returned: str, prompt: str) -> str:
-    """Prompts to be edited, without the first of them if it is this one."""
-    if returned == prompt:
+def without(drafts: str, prompt: str) -> str:
+    """What is to be edited, without the first prompt in it if it is this one."""
+    if drafts.strip() == prompt.strip():
         return ""
-    return returned.removeprefix(f"{prompt}\n\n")
+    return drafts.removeprefix(f"{prompt}\n\n")

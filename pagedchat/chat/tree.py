@@ -40,8 +40,8 @@ class ConversationTree:
             parent = entry.turn_id
 
     def add(self, entry: Entry, parent: int) -> None:
-        """A turn behind another that is here. If it is here too the choice changes, and its text, where a reply that
-        was cut short was gone on with."""
+        """A turn behind another that is here. If it is here too the choice changes, and so does its text, where a
+        reply that was cut short was gone on with."""
         if entry.turn_id in self._entries:
             if entry != self._entries[entry.turn_id]:
                 self._entries[entry.turn_id] = entry

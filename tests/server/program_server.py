@@ -1,0 +1,49 @@
+"""A server in a thread of its own, over an engine process with a fake model: for programs that are looked at."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pagedchat.config import EngineConfig
+from pagedchat.server.hub import EngineHub
+from pagedchat.service.client import EngineClient
+from tests.server.serving import Served, serving
+from tests.service.fake_engine import ENTRY
+
+
+class _Engine:
+    """What `serving` wants of a rig: a hub."""
+
+    def __init__(self, hub: EngineHub) -> None:
+        self.hub = hub
+
+
+@contextmanager
+def program_server(loader: str, log_dir: Path) -> Iterator[str]:
+    """Serve; gives the address."""
+    address: list[str] = []
+    ready, done = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        hub = EngineHub(EngineClient(EngineConfig(), log_dir, (*ENTRY, f"tests.service.fake_engine:{loader}")))
+        await hub.start()
+        async with serving(_Engine(hub)) as served:  # type: ignore[arg-type]
+            address.append(_where(served))
+            ready.set()
+            await asyncio.to_thread(done.wait)
+        await hub.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield address[0]
+    finally:
+        done.set()
+        thread.join()
+
+
+def _where(served: Served) -> str:
+    return f"127.0.0.1:{served.port}"
