@@ -24,15 +24,18 @@ class _Engine:
 def program_server(loader: str, log_dir: Path) -> Iterator[str]:
     """Serve; gives the address."""
     address: list[str] = []
-    ready, done = threading.Event(), threading.Event()
+    ready, ending = threading.Event(), []
 
     async def serve() -> None:
+        loop = asyncio.get_running_loop()
         hub = EngineHub(EngineClient(EngineConfig(), log_dir, (*ENTRY, f"tests.service.fake_engine:{loader}")))
         await hub.start()
         async with serving(_Engine(hub)) as served:  # type: ignore[arg-type]
             address.append(_where(served))
+            done = asyncio.Event()
+            ending.append(lambda: loop.call_soon_threadsafe(done.set))
             ready.set()
-            await asyncio.to_thread(done.wait)
+            await done.wait()
         await hub.close()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
@@ -41,7 +44,8 @@ def program_server(loader: str, log_dir: Path) -> Iterator[str]:
         assert ready.wait(30)
         yield address[0]
     finally:
-        done.set()
+        for end in ending:
+            end()
         thread.join()
 
 
