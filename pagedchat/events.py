@@ -121,11 +121,25 @@ class StepReport(Event, frozen=True):
 class LoadProgress(Event, frozen=True):
     """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors", "kernels" or ""."""
 
-    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup"]
+    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup", "connect"]
     message: str
     done: int = 0
     total: int = 0
     unit: str = ""
+
+
+class ServerInfo(Event, frozen=True):
+    """A server of somebody else's that answers in place of an engine of ours: it tells neither blocks nor steps."""
+
+    name: str
+    """What the user calls it, or its host and port."""
+    url: str
+    kind: str = ""
+    """What it runs, where it says so: `vLLM`, `SGLang`, `llama.cpp`, `Ollama`, `pagedchat`."""
+    models: tuple[str, ...] = ()
+    """All that it serves."""
+    continues: bool = False
+    """Whether it is known to go on in the middle of a reply."""
 
 
 class EngineReady(Event, frozen=True):
@@ -163,6 +177,9 @@ class EngineReady(Event, frozen=True):
     kv_cache_dtype: str = ""
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
+    server: ServerInfo | None = None
+    """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
+    it is not told."""
 
 
 class EngineFailed(Event, frozen=True):
@@ -191,6 +208,14 @@ class RequestStarted(Event, frozen=True):
     """Tokens of the whole conversation, prompt included."""
     num_cached_tokens: int
     """Of those, tokens whose KV the sequence already had before prefix matching."""
+
+
+class RequestWaits(Event, frozen=True):
+    """Nothing has come of a request for a while, and why: for the user to read until something comes."""
+
+    session_id: int
+    request_id: int
+    message: str
 
 
 class RequestFinished(Event, frozen=True):
@@ -302,6 +327,41 @@ class IntegrityBroken(Event, frozen=True):
     """File with all that is known; empty if it could not be written."""
 
 
+class ServerModels(Event, frozen=True):
+    """A server has several models and none was named: one is to be chosen before it takes prompts."""
+
+    server: str
+    names: list[str]
+
+
+class ServerFigures(Event, frozen=True):
+    """What a server's `/metrics` tell now, of all its users together; `None` is what it does not tell."""
+
+    problem: str = ""
+    """Why there are none, in one sentence."""
+    running: float | None = None
+    """Requests that it is answering."""
+    waiting: float | None = None
+    """Requests in its queue."""
+    cache_usage: float | None = None
+    """The share of its KV cache in use, 0 to 1."""
+    num_blocks: float | None = None
+    block_size: float | None = None
+    """Tokens of a block."""
+    prefix_queries: float | None = None
+    """Tokens looked up in its prefix cache, since it started."""
+    prefix_hits: float | None = None
+    """Of those, tokens found."""
+    hit_rate: float | None = None
+    """The share found, where it tells only that."""
+    prompt_tokens: float | None = None
+    """Since it started."""
+    generated_tokens: float | None = None
+    preemptions: float | None = None
+    tokens_per_second: float | None = None
+    """By its own account."""
+
+
 class EngineDied(Event, frozen=True):
     """Made by the client: the engine process ended, without being asked to or to make room for another model."""
 
@@ -353,7 +413,7 @@ class Attachment(Event, frozen=True):
 
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
-    | RequestOutputs | RequestRefused | Tokenized | Detokenized
-    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | CacheKeyframe | ReplyKept
-    | Attachment
+    | RequestWaits | RequestOutputs | RequestRefused | Tokenized | Detokenized
+    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | ServerModels | ServerFigures
+    | CacheKeyframe | ReplyKept | Attachment
 )  # fmt: skip

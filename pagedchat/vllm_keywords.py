@@ -71,7 +71,6 @@ CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "priority": NoMeaning("All prompts of a call run together.", (None, [], 0)),
     "concurrency_limit": NoMeaning("All prompts of a call run together."),
     "tokenization_kwargs": NoMeaning("Prompts are tokenised as the tokenizer does it.", (None, {})),
-    "chat_template": NoMeaning("The model's own template is taken."),
     "chat_template_content_format": NoMeaning("Contents are text.", (None, "auto", "string")),
     "mm_processor_kwargs": _TEXT_ALONE,
 }

@@ -11,6 +11,7 @@ behind an `EngineLink`.
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -22,12 +23,20 @@ from pagedchat.bounds import INT32_MAX, Whole, check_flag, refused
 from pagedchat.chat.template import ChatPrompt
 from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
-from pagedchat.errors import EngineDeadError, EngineStateError, InvalidValueError, PagedChatError, RequestError
+from pagedchat.errors import (
+    EngineDeadError,
+    EngineStateError,
+    InvalidValueError,
+    PagedChatError,
+    RequestError,
+    first_line,
+)
 from pagedchat.events import (
     Detokenized,
     EngineDied,
     EngineEvent,
     EngineFailed,
+    EngineNotice,
     EngineReady,
     IntegrityBroken,
     RefusalKind,
@@ -40,6 +49,8 @@ from pagedchat.requests.conversations import Message, chat_prompt
 from pagedchat.requests.prompts import Prompt, checked_prompt, prompt_text
 from pagedchat.service.client import EngineClient
 from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, EngineLink, Tokenize
+
+log = logging.getLogger(__name__)
 
 _KINDS: dict[RefusalKind, type[PagedChatError]] = {
     "value": InvalidValueError, "request": RequestError, "engine": EngineDeadError,
@@ -90,6 +101,8 @@ class AsyncLLM:
         self._is_ready = self._is_closed = False
         self._failure: PagedChatError | None = None
         """Why there is no engine, nor will be one until somebody starts it."""
+        self._is_broken = False
+        """Whether there is one all the same, which cannot be trusted."""
 
     # --- the engine ---------------------------------------------------------------------------------
 
@@ -103,11 +116,12 @@ class AsyncLLM:
         self._begin()
         if self._is_ready:
             return
-        self._failure = None
+        begin = self._link.restart if self._is_broken else self._link.start
+        self._failure, self._is_broken = None, False
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starts.add(waiter)
         try:
-            await self._link.start()
+            await begin()
             await waiter
         finally:
             self._starts.discard(waiter)
@@ -309,11 +323,15 @@ class AsyncLLM:
             self._reader = asyncio.get_running_loop().create_task(self._read(), name="engine outputs")
 
     async def _read(self) -> None:
+        why = "it was closed"
         try:
             async for event in self._link.events():
                 self._take(event)
+        except Exception as error:
+            log.exception("The engine's words could not be followed.")
+            why = first_line(error)
         finally:
-            self._give_up(EngineDeadError("The connection to the engine ended.", "Make another AsyncLLM."))
+            self._give_up(EngineDeadError(f"The connection to the engine ended: {why}.", "Make another AsyncLLM."))
 
     def _take(self, event: EngineEvent) -> None:
         match event:
@@ -329,18 +347,15 @@ class AsyncLLM:
                 self._info, self._is_ready, self._failure = event, True, None
                 for waiter in self._starts:
                     _unless_done(waiter, lambda waiter: waiter.set_result(None))
+            case EngineNotice(message, hint, failed=True):
+                log.warning("%s", f"{message} {hint}".strip())
             case EngineFailed(message, hint):
                 self._give_up(EngineDeadError(message, hint))
             case EngineDied():
                 self._lose_engine(event)
-            case IntegrityBroken(message=message):
-                self._give_up(
-                    EngineDeadError(
-                        f"The engine's books disagree: {message}. This is a defect of pagedchat, and no reply of "
-                        "this engine can be trusted any more.",
-                        "Make another AsyncLLM, and please report it.",
-                    )
-                )
+            case IntegrityBroken():
+                self._is_broken = True
+                self._give_up(_broken(event))
 
     def _fail(self, number: int, error: PagedChatError) -> None:
         if number in self._streams:
@@ -384,6 +399,15 @@ def _unless_done(future: "asyncio.Future[Any]", settle: Callable[["asyncio.Futur
     """Whoever waited may have been cancelled."""
     if not future.done():
         settle(future)
+
+
+def _broken(event: IntegrityBroken) -> EngineDeadError:
+    dump = f" with {event.dump}" if event.dump else ""
+    return EngineDeadError(
+        f"The engine's books disagree: {event.message}. This is a defect of pagedchat, and no reply of this engine "
+        "can be trusted any more.",
+        f"Call start() for another one, and please report it{dump}.",
+    )
 
 
 def _died(event: EngineDied) -> EngineDeadError:

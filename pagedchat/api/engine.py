@@ -13,13 +13,14 @@ The names are those of vLLM's `LLMEngine`. Knows the engine, prompts and replies
 the screen.
 """
 
+import copy
 import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from pagedchat.api.beams import BeamSearches
 from pagedchat.api.ending import closed, free, integrity_error
@@ -34,6 +35,7 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import IntegrityError, InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress, StepReport
+from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.requests.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.requests.requests import Requests
@@ -41,6 +43,14 @@ from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")
+
+
+class EngineArguments(Protocol):
+    """What an engine can be made of."""
+
+    def create_engine_config(self) -> EngineConfig:
+        """The engine that is asked for."""
+        ...
 
 
 class LLMEngine:
@@ -76,10 +86,27 @@ class LLMEngine:
         streams: bool = True,
         chats: bool = False,
     ) -> None:
-        templates = TemplateProcess()
-        if chats:
-            templates.start()
-        self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        block_events = publisher_of(config.kv_events)  # said at once, where that cannot be
+        try:
+            templates = TemplateProcess()
+            if chats:
+                templates.start()
+            self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        except BaseException:
+            if block_events is not None:
+                block_events.close()
+            raise
+        if block_events is not None:
+            self._publish_through(block_events)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: "EngineArguments") -> "LLMEngine":
+        """The same from the dataclass that vLLM's users know (`pagedchat.vllm.EngineArgs`).
+
+        Raises:
+            ModelError, DeviceError, InvalidValueError: as for `LLMEngine()`.
+        """
+        return cls(engine_args.create_engine_config())
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -115,6 +142,13 @@ class LLMEngine:
         self._free.atexit = False  # the system frees all of a process that ends
         self._requests: Requests[str] = Requests(self._core, loaded.tokenizer)
         self._searches = BeamSearches(self._core, self.encoder, self.tokenizer)
+        self.block_events: BlockEventPublisher | None = None
+        """Where other programs are told what the cache has."""
+
+    def _publish_through(self, block_events: BlockEventPublisher) -> None:
+        block_events.start(self._core)
+        weakref.finalize(self, block_events.close)
+        self.block_events = block_events
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -196,7 +230,7 @@ class LLMEngine:
             return [request.output() for request in self._requests.take_news()]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
-        """What a request goes by that was given these: where it was given none, the model's own.
+        """What a request goes by that was given these: a copy, or where it was given none, the model's own.
 
         Raises:
             InvalidValueError: they are none.
@@ -205,7 +239,7 @@ class LLMEngine:
             return self.sampling_defaults
         if not isinstance(given, SamplingParams):
             raise refused("sampling_params", given, "SamplingParams")
-        return given
+        return copy.copy(given)
 
     def prepare(self) -> None:
         """Make ready what requests so far were served without, so that others like them run at full speed.
@@ -237,6 +271,8 @@ class LLMEngine:
             self._requests.clear()
             self._searches.clear()
             self._templates.close()
+            if self.block_events is not None:
+                self.block_events.close()
             self._free()
 
     def __enter__(self) -> Self:
@@ -275,6 +311,7 @@ class LLMEngine:
         except BaseException:
             self._check_books()
             raise
+        self._tell_others(report)
         violation = self._core.watch.violation
         if violation is not None:
             raise self._broken(violation, report)
@@ -292,3 +329,7 @@ class LLMEngine:
         error = partial(integrity_error, violation, dump_of(self._core, violation, report))
         self._turns.refuse(error)
         return error()
+
+    def _tell_others(self, report: StepReport) -> None:
+        if self.block_events is not None:
+            self.block_events.add(report)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
+from pagedchat.api.kv_events import kv_events_of
 from pagedchat.api.speculation import speculation_of
 from pagedchat.config import (
     AttentionBackendName,
@@ -11,6 +12,7 @@ from pagedchat.config import (
     DType,
     EngineConfig,
     KVCacheDType,
+    KVEventsConfig,
     ModelConfig,
     ModelImplementation,
     PreemptionMode,
@@ -22,7 +24,7 @@ from pagedchat.vllm_keywords import LLM_KEYWORDS, check_keywords
 
 
 class EngineKeywords(TypedDict, total=False):
-    """What may be said of an engine besides its model; all that is left out is as `config.py` has it.
+    """What may be said of an engine besides its model; all that is left out, or None, is as `config.py` has it.
 
     Keywords of vLLM's that mean nothing here (`vllm_keywords`) are taken too, where nothing is asked for by them.
     """
@@ -46,6 +48,7 @@ class EngineKeywords(TypedDict, total=False):
     max_model_len: int | None
     enforce_eager: bool
     speculative_config: Mapping[str, Any] | None
+    kv_events_config: Mapping[str, Any] | KVEventsConfig | None
     seed: int | None
     tokenizer: str | None
     skip_tokenizer_init: bool
@@ -63,10 +66,9 @@ _CACHE = (
     "kv_cache_dtype",
 )  # fmt: skip
 _SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "preemption_mode")
-_NONE_IS_DEFAULT = ("quantization", "enable_prefix_caching", "seed")
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "dtype": lambda name: _TYPES.get(name, name),
-    "kv_cache_memory": lambda size: None if size is None else parse_size(size),
+    "kv_cache_memory": parse_size,
     "swap_space": parse_size,
 }
 
@@ -88,13 +90,14 @@ def engine_config(call: str, model: str, keywords: Mapping[str, Any]) -> EngineC
     given = {
         name: _CONVERSIONS.get(name, _as_it_is)(value)
         for name, value in keywords.items()
-        if name in known and not (value is None and name in _NONE_IS_DEFAULT)
+        if name in known and value is not None
     }
     return EngineConfig(
         model=ModelConfig(model=model, **{_MODEL[name]: value for name, value in given.items() if name in _MODEL}),
         cache=CacheConfig(**{name: value for name, value in given.items() if name in _CACHE}),
         scheduler=SchedulerConfig(**{name: value for name, value in given.items() if name in _SCHEDULER}),
         speculation=speculation_of(given.get("speculative_config")),
+        kv_events=kv_events_of(given.get("kv_events_config")),
         **{name: value for name, value in given.items() if name == "seed"},
     )
 

@@ -6,6 +6,7 @@
 >>> output.outputs[0].text
 """
 
+import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,6 +74,10 @@ class LLM:
         speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
             prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
             `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+        kv_events_config: `{"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"}` tells other
+            programs which blocks can be found in the cache, as vLLM does (docs/kv-events.md). Beside them
+            `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and
+            `block_hashes` ("int" or "bytes").
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
@@ -170,6 +175,7 @@ class LLM:
         *,
         use_tqdm: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -182,6 +188,7 @@ class LLM:
             sampling_params, use_tqdm, others: as for `generate`.
             tools: functions that the model may ask for, as the template tells it of them, each
                 `{"type": "function", "function": {"name": ..., "parameters": JSON schema}}`.
+            chat_template: takes the place of the model's own.
             chat_template_kwargs: what else the template may name, as `{"enable_thinking": False}`.
             add_generation_prompt: whether the next reply is begun; without, the model goes on after the last turn.
             continue_final_message: whether the last message, an assistant's, is to be gone on with.
@@ -204,6 +211,7 @@ class LLM:
                 chat_prompt(
                     each,
                     tools=tools,
+                    chat_template=chat_template,
                     chat_template_kwargs=chat_template_kwargs,
                     add_generation_prompt=add_generation_prompt,
                     continue_final_message=continue_final_message,
@@ -224,8 +232,8 @@ class LLM:
         return self._engine.encoder.need_tokenizer()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What requests go by that are given none: `sampling_defaults`."""
-        return self.sampling_defaults
+        """What requests go by that are given none: a copy of `sampling_defaults`, to be changed at will."""
+        return copy.copy(self.sampling_defaults)
 
     def beam_search(
         self,
@@ -345,7 +353,7 @@ class LLM:
 
     def _encode_chat(self, chat: ChatPrompt, params: SamplingParams | None) -> tuple[TokensPrompt, SamplingParams]:
         encoder, params = self._engine.encoder, self._engine.params(params)
-        return TokensPrompt(prompt_token_ids=encoder.encode_chat(chat)), encoder.settled_for_chat(params)
+        return TokensPrompt(prompt_token_ids=encoder.encode_chat(chat)), encoder.settled_for_chat(chat, params)
 
     # --- the loops over the engine ------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The text ends where the next reply begins; otherwise every turn is closed and nothing more."""
     continue_final_message: bool = False
     """The text ends inside the last message, which the reply continues."""
+    chat_template: str | None = None
+    """Takes the place of the model's own."""
 
 
 class ChatTemplate:
@@ -90,10 +92,11 @@ class ChatTemplate:
         text = ""
         if prompt.continue_final_message:
             messages, text, opens_reply = messages[:-1], messages[-1]["content"], True
-        if self._source is None:
+        source = prompt.chat_template or self._source
+        if source is None:
             return _spaced(_plain(messages, prompt.tools) + (ASSISTANT if opens_reply else ""), text)
         kwargs = prompt.chat_template_kwargs
-        job = TemplateJob(self._source, self._special_tokens, messages, opens_reply, prompt.tools, kwargs)
+        job = TemplateJob(source, self._special_tokens, messages, opens_reply, prompt.tools, kwargs)
         return self._run(job) + text
 
     def _render(self, turns: Sequence[Turn], add_generation_prompt: bool) -> str:

@@ -78,7 +78,7 @@ def _of_the_engine() -> set[str]:
     parser = argparse.ArgumentParser(add_help=False)
     add_engine_options(parser)
     of_chats = set(SamplingOverrides.__struct_fields__)
-    return {action.dest for action in parser._actions} - of_chats | {"metrics_port", "tokenizer"}
+    return {action.dest for action in parser._actions} - of_chats | {"metrics_port", "server"}
 
 
 def _check_library() -> None:

@@ -16,6 +16,7 @@ from pagedchat.bounds import check_text
 from pagedchat.cli.attach import attach_address, attached_link
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
+from pagedchat.cli.server_options import chosen_servers, engines_first, local_models, server_opener
 from pagedchat.cli.signals import ended_in_order
 from pagedchat.cli.standard_input import whole_prompt
 from pagedchat.cli.standard_streams import (
@@ -35,6 +36,7 @@ from pagedchat.settings.remembered import remembered_theme
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply
     from pagedchat.history.run import RunHistory
+    from pagedchat.remote.openai.address import ServerAddress
     from pagedchat.service.commands import EngineLink
     from pagedchat.view.options import UiOptions
 
@@ -98,6 +100,8 @@ def _run_command(args: argparse.Namespace) -> int:
             from pagedchat.cli.attach import run_inspect  # noqa: PLC0415 - only what is wanted
 
             return run_inspect(args, _screen_settings)
+        case "serve":
+            from pagedchat.cli.serve import run_serve as run  # noqa: PLC0415 - only what is wanted
         case _:
             from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
     return run(args)
@@ -123,7 +127,7 @@ def _check_history_options(args: argparse.Namespace) -> None:
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
     """What only the chats on the screen do, where it was asked for in this very command."""
-    for name in ("--trace", "--metrics-port", "--beside"):
+    for name in ("--trace", "--metrics-port", "--beside", "--server"):
         if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
@@ -141,15 +145,30 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Addres
     history = _history(args)
     remembered = remembered_path()
     link: EngineLink
+    if history is not None:
+        history = replace(
+            history, reopened=replace(history.reopened, layout=engines_first(history.reopened.layout))
+        )
+    servers, has_engine = _servers(args, history, attach)
+    open_server = server_opener(args)
+    config, beside = _two_models(args, config, history)
+    metrics_url, model = "", config.model.model if has_engine else servers[0].text
     if attach is not None:
-        link, metrics_url, beside = attached_link(args, attach, history), "", ""
-    else:
-        config, beside = _two_models(args, config, history)
+        link, beside, model = attached_link(args, attach, history), "", attach.where
+    elif has_engine:
         link, metrics_url = _engine_link(config, args.metrics_port)
+    else:
+        link = open_server(servers[0])
     options = UiOptions(
-        model=config.model.model if attach is None else attach.where,
+        model=model,
         attached="" if attach is None else attach.where,
-        beside=beside,
+        beside=beside if has_engine else "",
+        has_engine=has_engine,
+        servers=servers,
+        known_servers=args.servers,
+        api_key_env=args.api_key_env or "",
+        open_server=open_server,
+        open_engine=lambda model: _engine_link(_with_model(config, model), None)[0],
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
@@ -171,6 +190,15 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Addres
     return run_app(link, options)
 
 
+def _servers(
+    args: argparse.Namespace, history: "RunHistory | None", attach: Address | None
+) -> "tuple[tuple[ServerAddress, ...], bool]":
+    """OpenAI-compatible servers beside the engine, or in its place, and whether there is an engine."""
+    if attach is not None:
+        return (), True
+    return chosen_servers(args, history.reopened.layout.models if history is not None else ())
+
+
 def _two_models(
     args: argparse.Namespace, config: EngineConfig, history: "RunHistory | None"
 ) -> tuple[EngineConfig, str]:
@@ -179,15 +207,20 @@ def _two_models(
     They are those that were asked for, or those of the chats that are gone on with. On a GPU the first one leaves
     half of its share to the second, if nothing else is said.
     """
-    before = history.reopened.layout.models if history is not None else ()
+    before = local_models(history.reopened.layout.models) if history is not None else ()
     asked = None if args.beside is None else check_text("--beside", args.beside)
-    beside = asked or (before[1] if before else "")
+    beside = asked or (before[1] if len(before) > 1 else "")
     model, cache = config.model, config.cache
     if before and "model" not in args.given and before[0] != model.model:
-        model = replace(model, model=before[0], tokenizer=None)
+        model = _with_model(config, before[0]).model
     if beside and "gpu_memory_utilization" not in args.given and cache.gpu_memory_utilization == _USUAL_SHARE:
         cache = replace(cache, gpu_memory_utilization=cache.gpu_memory_utilization / 2)
     return replace(config, model=model, cache=cache), beside
+
+
+def _with_model(config: EngineConfig, model: str) -> EngineConfig:
+    """The same for another model; a tokenizer that was chosen for the first one does not serve it."""
+    return replace(config, model=replace(config.model, model=model, tokenizer=None))
 
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from pagedchat.bounds import check_flag, shown
+from pagedchat.bounds import check_flag, check_text, shown
 from pagedchat.chat.template import ChatPrompt
 from pagedchat.errors import InvalidValueError
 
@@ -39,6 +39,7 @@ def chat_prompt(
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    chat_template: str | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
@@ -48,6 +49,7 @@ def chat_prompt(
     Args:
         messages: of the conversation.
         tools: functions that the model may ask for, each as `{"type": "function", "function": {...}}`.
+        chat_template: takes the place of the model's own.
         chat_template_kwargs: what else the template may name.
         add_generation_prompt: the next reply is asked for.
         continue_final_message: the last message is to be gone on with, in the stead of a reply of its own.
@@ -69,6 +71,7 @@ def chat_prompt(
     return ChatPrompt(
         messages=told,
         tools=_tools(tools),
+        chat_template=None if chat_template is None else check_text("chat_template", chat_template),
         chat_template_kwargs=_template_kwargs(chat_template_kwargs),
         add_generation_prompt=add_generation_prompt and not continues,
         continue_final_message=continues,

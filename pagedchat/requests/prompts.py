@@ -119,11 +119,14 @@ class PromptEncoder:
             RequestError: no tokenizer, or the template refuses the conversation.
         """
         text = self.template.render_prompt(chat)
-        conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
+        is_plain = self.template.kind == "plain" and chat.chat_template is None
+        conversation = Conversation(self.need_tokenizer(), add_bos=is_plain)
         return conversation.plan(text, []).token_ids
 
-    def settled_for_chat(self, params: SamplingParams) -> SamplingParams:
+    def settled_for_chat(self, chat: ChatPrompt, params: SamplingParams) -> SamplingParams:
         """The same with what ends a reply in the template's way; still to be `settled`."""
+        if chat.chat_template is not None:
+            return params
         return msgspec.structs.replace(params, stop=[*params.stop, *self.template.stop_strings])
 
     def settled(self, params: SamplingParams) -> SamplingParams:

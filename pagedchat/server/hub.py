@@ -170,9 +170,14 @@ class EngineHub:
     # --- the engine ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the engine; a second time does nothing."""
+        """Start the engine, also after a failure; one that runs, or is on its way, is left alone."""
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen(), name="engine hub")
+            await self._link.start()
+        elif isinstance(self._state, EngineFailed) or (
+            isinstance(self._state, EngineDied) and not self._state.restarting
+        ):
+            self._state = None
             await self._link.start()
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.errors import InvalidValueError
-from pagedchat.service.commands import AbortRequests, AnyCommand, Focus
+from pagedchat.service.commands import AbortRequests, AddRequest, AnyCommand, Focus
 
 MOST_NUMBER = (1 << 30) - 1
 """Sessions and requests of a client have numbers from 1 to this."""
@@ -26,6 +26,8 @@ class Asked:
     """As the client counts."""
     seq_id: int
     """The session, as the engine counts."""
+    of_a_program: bool = False
+    """Whether whoever asked ends it where the engine does not, by `AbortRequests`."""
     begun: bool = False
     """Whether the engine has said anything of it: if it dies, that is lost."""
 
@@ -116,7 +118,8 @@ class Numbers:
     def _request(self, client: int, session_id: int, command: Any, seq_id: int) -> int:
         check_number("A request's number", command.request_id)
         self._last_request += 1
-        self.asked[self._last_request] = Asked(client, session_id, command.request_id, seq_id)
+        of_a_program = isinstance(command, AddRequest)
+        self.asked[self._last_request] = Asked(client, session_id, command.request_id, seq_id, of_a_program)
         return self._last_request
 
     def _aborted(self, client: int, request_ids: list[int]) -> list[int]:
@@ -151,7 +154,11 @@ class Numbers:
 
     def lost(self) -> None:
         """The engine is gone, with all sequences, and with the requests that it had begun with."""
-        over = [number for number, asked in self.asked.items() if asked.begun or asked.seq_id in self._closing]
+        over = [
+            number
+            for number, asked in self.asked.items()
+            if not asked.of_a_program and (asked.begun or not asked.seq_id or asked.seq_id in self._closing)
+        ]
         for number in over:
             del self.asked[number]
         self.settle(lambda _: False)

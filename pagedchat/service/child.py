@@ -28,6 +28,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.errors import PagedChatError, first_line
 from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
+from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.outbox import Outbox
@@ -149,9 +150,11 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     templates = TemplateProcess()
     templates.start()  # beside the loading, so that no prompt waits for it
     try:
+        block_events = publisher_of(config.kv_events)  # said at once, where that cannot be
         loaded = _loader(args.loader)(config, publisher.add_progress)
         text_model = _text_model(loaded, templates)
-        loop = _engine(loaded, text_model, publisher, inbox, Path(args.log_file).parent if args.log_file else None)
+        dump_dir = Path(args.log_file).parent if args.log_file else None
+        loop = _engine(loaded, text_model, publisher, inbox, dump_dir, block_events)
     except UI_GONE:
         raise
     except PagedChatError as error:
@@ -184,7 +187,12 @@ def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
 
 
 def _engine(
-    loaded: "LoadedModel", text_model: TextModel, publisher: Publisher, inbox: Inbox, dump_dir: Path | None
+    loaded: "LoadedModel",
+    text_model: TextModel,
+    publisher: Publisher,
+    inbox: Inbox,
+    dump_dir: Path | None,
+    block_events: BlockEventPublisher | None,
 ) -> EngineLoop:
     core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, first_id=FIRST_OF_PROGRAMS)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
@@ -192,7 +200,19 @@ def _engine(
     workshop = PromptWorkshop(text_model, loaded.grammars)
     preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
     programs = Programs(core, publisher, preparer, text_model.tokenizer)
-    return EngineLoop(core, chats, programs, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
+    if block_events is not None:
+        block_events.start(core)
+        log.info("Block events are published at %s.", block_events.endpoint)
+    return EngineLoop(
+        core,
+        chats,
+        programs,
+        publisher,
+        inbox,
+        dump_dir=dump_dir,
+        spare_work=loaded.prepare_more,
+        block_events=block_events,
+    )
 
 
 # --- running ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.events import IntegrityBroken, RunState, StepReport
+from pagedchat.kv_events.publisher import BlockEventPublisher
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import (
     AbortRequests,
@@ -72,6 +73,7 @@ class EngineLoop:
         clock: seconds.
         dump_dir: where a dump is written if the engine's books disagree; None writes none.
         spare_work: done a little at a time while nobody waits; says whether there is more.
+        block_events: tells other programs what the cache has; closed at the end.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class EngineLoop:
         clock: Callable[[], float] = time.monotonic,
         dump_dir: Path | None = None,
         spare_work: Callable[[], bool] = lambda: False,
+        block_events: BlockEventPublisher | None = None,
     ) -> None:
         self._core = core
         self.chats = chats
@@ -94,6 +97,7 @@ class EngineLoop:
         self._clock = clock
         self._dump_dir = dump_dir
         self._spare_work = spare_work
+        self._block_events = block_events
         self._has_spare_work = True
         self._broken = False
         self._paused = False
@@ -107,6 +111,8 @@ class EngineLoop:
         while received is None or not isinstance(received.command, Shutdown):
             received = self._get(self.turn(received))
         self._publish(wait=True)
+        if self._block_events is not None:
+            self._block_events.close()
 
     def turn(self, received: Received | None) -> float | None:
         """One thing: the command that has come; else a step, where one is due; else some spare work.
@@ -244,3 +250,5 @@ class EngineLoop:
         self._publisher.add_report(report)
         self._feed.follow(report)
         self.programs.follow(report)
+        if self._block_events is not None:
+            self._block_events.add(report)

@@ -57,6 +57,10 @@ class Programs:
         self._next_time = float("-inf")
         """When what is not urgent is to be told."""
 
+    def __len__(self) -> int:
+        """Requests that wait or run."""
+        return len(self._awaited) + len(self._requests)
+
     # --- what is asked ------------------------------------------------------------------------------
 
     @property

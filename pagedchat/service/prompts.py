@@ -1,8 +1,8 @@
 """Prompts of programs on their way to token ids: short ones at once, the others beside the engine's loop.
 
 A conversation's template may take until its limit of time, a long text takes a second a million characters, and a
-schema as long as it is large. So a thread does these, one after another, while the loop goes on with its steps, and
-what comes of them arrives through the inbox. Knows no engine and no sequences.
+schema as long as it is large. So threads do these while the loop goes on with its steps, those with a form apart
+from the others, and what comes of them arrives through the inbox. Knows no engine and no sequences.
 """
 
 import threading
@@ -68,9 +68,9 @@ class PromptWorkshop:
 
     def takes_long(self, job: PromptJob) -> bool:
         """Whether others should not wait for it."""
+        if has_form(job):
+            return True
         match job.command:
-            case AddRequest(_, _, params) if params is not None and params.structured_outputs is not None:
-                return True
             case AddRequest(_, str() as prompt) | Tokenize(_, str() as prompt):
                 return len(prompt) > _SHORT
             case Detokenize(_, token_ids):
@@ -98,7 +98,7 @@ class PromptWorkshop:
         encoder = self._encoder
         match prompt:
             case ChatPrompt():
-                token_ids, params = encoder.encode_chat(prompt), encoder.settled_for_chat(params)
+                token_ids, params = encoder.encode_chat(prompt), encoder.settled_for_chat(prompt, params)
             case str():
                 token_ids = encoder.encode_text(prompt)
             case _:
@@ -115,6 +115,14 @@ class PromptWorkshop:
             raise RequestError(f"Token id {wrong} is outside the tokenizer's vocabulary of {vocab_size} tokens.")
         text: str = tokenizer.decode(token_ids, skip_special_tokens=False)
         return text
+
+
+def has_form(job: PromptJob) -> bool:
+    """Whether a reply is asked for that is held to a form, which may have to be compiled."""
+    match job.command:
+        case AddRequest(_, _, params):
+            return params is not None and params.structured_outputs is not None
+    return False
 
 
 class Preparer(Protocol):
@@ -141,7 +149,7 @@ class PrepareAtOnce:
 
 
 class PrepareAside:
-    """Prepares what takes long in a thread, one after another.
+    """Prepares what takes long in threads: one for what has a form, one for the rest.
 
     Args:
         workshop: does it.
@@ -151,21 +159,23 @@ class PrepareAside:
     def __init__(self, workshop: PromptWorkshop, answer: Callable[[Prepared], object]) -> None:
         self._workshop = workshop
         self._answer = answer
-        self._jobs: SimpleQueue[PromptJob] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._lanes: dict[bool, SimpleQueue[PromptJob]] = {}
+        """By whether there is a form; each has a thread."""
 
     def submit(self, job: PromptJob) -> Prepared | None:
         """What became of a short one; None for the rest."""
         if not self._workshop.takes_long(job):
             return self._workshop.prepare(job)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="prompts", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
+        lane = has_form(job)
+        if lane not in self._lanes:
+            jobs = self._lanes[lane] = SimpleQueue()
+            name = "forms" if lane else "prompts"
+            threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True).start()
+        self._lanes[lane].put(job)
         return None
 
-    def _work(self) -> None:
+    def _work(self, jobs: "SimpleQueue[PromptJob]") -> None:
         while True:
-            job = self._jobs.get()
+            job = jobs.get()
             if job.wanted:
                 self._answer(self._workshop.prepare(job))

@@ -22,6 +22,7 @@ from pagedchat.events import (
     LoadProgress,
     ReplyKept,
     RunState,
+    ServerModels,
     Steps,
     TextDelta,
 )
@@ -34,10 +35,6 @@ from pagedchat.view.engine_view import EngineView
 
 SLICE_SECONDS = 0.004
 """After so much work without a pause the keyboard gets its turn, however many events are waiting."""
-_CHANGES = (
-    LoadProgress, EngineReady, EngineFailed, EngineDied, RunState, Attachment, CacheKeyframe, ReplyKept,
-)  # fmt: skip
-"""What changes what the engine is, or which chats there are."""
 MAX_REPORTS = 4
 """Reports folded in one piece."""
 
@@ -113,7 +110,7 @@ class EngineBridge:
             self.died = event
         elif isinstance(event, EngineReady):
             self.died = None
-        if isinstance(event, _CHANGES):
+        if isinstance(event, _CHANGES_THE_ENGINE):
             self._post(EngineStateChanged())
 
     @property
@@ -122,6 +119,8 @@ class EngineBridge:
         return self._recorder.recording
 
     def _record(self, event: EngineEvent) -> None:
+        if self._view.server is not None:
+            return  # which tells no steps
         live = self._view.live
         self._recorder.apply(event, live.mirror if live else None, self._view.labels)
         problem = self._recorder.problem
@@ -134,6 +133,12 @@ class EngineBridge:
         self._recorder.keep_up()
         dirty, self._dirty = self._dirty, False
         return dirty
+
+
+_CHANGES_THE_ENGINE = (
+    LoadProgress | EngineReady | EngineFailed | EngineDied | RunState | ServerModels | Attachment | CacheKeyframe
+    | ReplyKept
+)  # fmt: skip
 
 
 def _pieces(event: EngineEvent) -> Iterator[EngineEvent]:

@@ -1,8 +1,8 @@
-"""Which number and which letter stand for an owner of blocks, the same in every panel."""
+"""Which name, number and letter stand for an owner of blocks, the same in every panel."""
 
 import re
 
-from pagedchat.cache_events import ANOTHERS
+from pagedchat.cache_events import ANOTHERS, FIRST_OF_PROGRAMS
 
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -13,15 +13,23 @@ ALL_GLYPHS = GLYPHS + ANOTHERS_GLYPH
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
-def unnamed(seq_id: int) -> str:
-    """What a sequence is called for which there is no label."""
-    return "another client" if seq_id >= ANOTHERS else f"seq {seq_id}"
+def unlabelled(seq_id: int) -> str:
+    """What a sequence is called to which nobody has given a name: `seq 3`, `request 7` of a program."""
+    if seq_id >= ANOTHERS:
+        return "another client"
+    return f"{'seq' if seq_id < FIRST_OF_PROGRAMS else 'request'} {_own_number(seq_id)}"
 
 
 def owner_number(seq_id: int, label: str) -> int:
-    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own."""
+    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own; those of programs begin
+    at 1, too."""
     match = _LEADING_NUMBER.match(label)
-    return int(match[0]) if match else seq_id
+    return int(match[0]) if match else _own_number(seq_id)
+
+
+def _own_number(seq_id: int) -> int:
+    of_a_program = FIRST_OF_PROGRAMS <= seq_id < ANOTHERS
+    return seq_id - FIRST_OF_PROGRAMS + 1 if of_a_program else seq_id
 
 
 def owner_glyph(number: int) -> str:

@@ -6,33 +6,9 @@ from pagedchat import LLM, BeamSearchParams, LLMEngine, RequestOutput, RequestOu
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
-from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.errors import InvalidValueError, RequestError
-from tests.api.fakes_llm import VOCAB_SIZE, FakeLoadedModel, use_fake_model
-from tests.fakes import EOS, FakeModelRunner, byte_tokenizer
-
-A = byte_tokenizer().encode("a").ids[0]
-
-
-class LikelyRunner(FakeModelRunner):
-    """Says of every sequence which letters are likely, by how long it is; by its seed it draws one of them."""
-
-    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
-        output = super().execute(batch)
-        output.logprobs = [[] for _ in batch.scheduled]
-        for i, part in enumerate(batch.scheduled):
-            seq = part.sequence
-            count = seq.sampling_params.logprobs
-            if not part.samples:
-                continue
-            letter = 0 if seq.sampling_params.greedy else (seq.seed + len(seq)) % 26
-            output.token_ids[i] = [A + letter]
-            if count is not None:
-                ids = [A + (len(seq) + rank) % 26 for rank in range(count)]
-                logprobs = [-1.0 - rank / 10 for rank in range(count)]
-                output.logprobs[i] = [TokenLogprobs([A + letter, *ids], [-float(letter), *logprobs], 1)]
-        return output
-
+from tests.api.fakes_llm import VOCAB_SIZE, A, FakeLoadedModel, LikelyRunner, use_fake_model
+from tests.fakes import EOS, byte_tokenizer
 
 LIMITS = EngineLimits(num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pagedchat.config import EngineConfig
 from pagedchat.server.hub import EngineHub
 from pagedchat.service.client import EngineClient
-from tests.server.serving import Served, serving
+from tests.server.attach_serving import Served, serving
 from tests.service.fake_engine import ENTRY
 
 

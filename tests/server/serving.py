@@ -1,117 +1,158 @@
-"""A server with /attach alone, on a port of its own in the test's loop, over the engine of `hub_walk`."""
+"""A server in this process: the app over an engine whose model recites, asked without a socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
-from pagedchat import events as ev
-from pagedchat.remote.address import Address, address_of
-from pagedchat.remote.attached import AttachedLink
-from pagedchat.server.attach import AttachServer
-from pagedchat.service.commands import AnyCommand
-from tests.server.hub_walk import RigLink
+from pagedchat.config import EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.server.app import build_app
+from pagedchat.server.opening import OpenedEngine, open_engine
+from pagedchat.server.options import ServeOptions
+from tests.api.linked_engine import LinkedEngine
+from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
+from tests.service.fake_engine import BLOCK_SIZE, REPLY
 
-PATIENCE = 10.0
+MODEL = "fake"
 
 
 @dataclass
-class Served:
-    link: RigLink
-    attach: AttachServer
-    port: int
-    server: uvicorn.Server
+class Answer:
+    """What came back."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
     @property
-    def address(self) -> Address:
-        return address_of("--attach", f"127.0.0.1:{self.port}")
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """Of a refusal, which has nothing but that."""
+        [(name, error)] = self.json.items()
+        assert name == "error"
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"]
+        return error
+
+    @property
+    def events(self) -> list[Any]:
+        """Of a stream, without its last one."""
+        *events, last = self.body.decode().removesuffix("\n\n").split("\n\n")
+        assert last == "data: [DONE]"
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+class Call:
+    """One request on its way. What the app writes lands in `answer`; `leave` is a client that goes away."""
+
+    def __init__(
+        self, app: ASGIApp, method: str, path: str, body: bytes, headers: dict[str, str], host: str = "localhost"
+    ) -> None:
+        self.answer = Answer()
+        self.written = asyncio.Event()
+        """Set with every piece of a body."""
+        self._left = asyncio.Event()
+        self._messages = [{"type": "http.request", "body": body, "more_body": False}]
+        lower = {"host": host, "content-type": "application/json", **headers}
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in lower.items() if value],
+            "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+            "root_path": "", "asgi": {"version": "3.0", "spec_version": "2.3"},
+        }  # fmt: skip
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))  # type: ignore[arg-type]
+
+    def leave(self) -> None:
+        self._left.set()
+
+    async def over(self) -> Answer:
+        await asyncio.wait_for(self.task, 20)
+        return self.answer
+
+    async def _receive(self) -> Any:
+        if self._messages:
+            return self._messages.pop()
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.answer.status = message["status"]
+            self.answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        elif not self._left.is_set():
+            self.answer.body += message.get("body", b"")
+            self.written.set()
+
+
+@dataclass
+class ServedApp:
+    """The app and what stands behind it."""
+
+    app: ASGIApp
+    opened: OpenedEngine
+    link: LinkedEngine
+
+    def begin(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        method: str = "POST",
+        headers: dict[str, str] | None = None,
+        **more: Any,
+    ) -> Call:
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        return Call(self.app, method, path, data, headers or {}, **more)
+
+    async def post(self, path: str, body: Any = None, **more: Any) -> Answer:
+        return await self.begin(path, body, **more).over()
+
+    async def get(self, path: str, **more: Any) -> Answer:
+        return await self.begin(path, method="GET", **more).over()
+
+    async def complete(self, **body: Any) -> Answer:
+        return await self.post("/v1/completions", {"prompt": "ab", "max_tokens": 4, "temperature": 0, **body})
+
+    async def chat(self, *texts: str, **body: Any) -> Answer:
+        messages = [{"role": "user", "content": text} for text in texts or ("hello",)]
+        return await self.post("/v1/chat/completions", {"messages": messages, "temperature": 0, **body})
+
+
+def engine_that(reply: str = REPLY, **loaded: Any) -> LinkedEngine:
+    """Recites `reply` to everything."""
+    return LinkedEngine(FakeModelRunner(reciting(byte_tokenizer(), reply), BLOCK_SIZE), **loaded)
+
+
+def endless_engine() -> LinkedEngine:
+    """Never ends a reply by itself."""
+    return LinkedEngine(FakeModelRunner(block_size=BLOCK_SIZE))
 
 
 @asynccontextmanager
-async def serving(link: RigLink | None = None, port: int = 0, **options: Any) -> AsyncIterator[Served]:
-    link = link or RigLink(500)
-    attach = AttachServer(link.hub, **options)
-    app = Starlette(routes=[attach.route])
-    config = uvicorn.Config(app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    running = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not running.done()
-        await asyncio.sleep(0)
+async def served_app(
+    link: LinkedEngine | None = None, *, max_num_seqs: int = 256, start: bool = True, **options: Any
+) -> AsyncIterator[ServedApp]:
+    """At the end nothing is left of any request."""
+    link = link or engine_that()
+    config = EngineConfig(model=ModelConfig(model=MODEL), scheduler=SchedulerConfig(max_num_seqs=max_num_seqs))
+    given = ServeOptions(**options)
+    opened = open_engine(config, given, SamplingOverrides(), lambda _: None, link)
+    app = build_app(opened.served, api_key=given.api_key, origins=given.origins, log_requests=given.log_requests)
+    if start:
+        await opened.llm.start()
     try:
-        yield Served(link, attach, server.servers[0].sockets[0].getsockname()[1], server)
+        yield ServedApp(app, opened, link)
+        assert opened.served.admission.num_inside == 0
+        for _ in range(20):  # an iterator that was left says so in a turn of the loop or two
+            await asyncio.sleep(0)
+        link.assert_at_rest()
     finally:
-        attach.close()
-        server.should_exit = True
-        await running
-
-
-class Terminal:
-    """An attached link, and what it has said."""
-
-    def __init__(self, served: Served, **options: Any) -> None:
-        self.link = AttachedLink(served.address, **({"key": "a user"} | options))
-        self.heard: list[ev.EngineEvent] = []
-        self._listening: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-
-    async def __aenter__(self) -> "Terminal":
-        await self.link.start()
-        self._listening = asyncio.create_task(self._listen())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.link.close()
-        await self.wait_for_end()
-
-    async def wait_for_end(self) -> None:
-        assert self._listening is not None
-        await self._listening
-
-    async def _listen(self) -> None:
-        async for event in self.link.events():
-            self.heard.append(event)
-            self._changed.set()
-
-    def send(self, *commands: AnyCommand) -> None:
-        for command in commands:
-            self.link.send(command)
-
-    async def kill(self) -> None:
-        """As `kill -9`: the connection ends, and nothing is said."""
-        connection = self.link._connection
-        running = self.link._running
-        self.link._closing = True
-        connection.transport.abort()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        self.link._events.put(None)
-        await self.wait_for_end()
-
-    def of(self, kind: type) -> list[Any]:
-        return [event for event in self.heard if isinstance(event, kind)]
-
-    async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not holds():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def until_heard(self, kind: type, count: int = 1) -> Any:
-        await self.until(lambda: len(self.of(kind)) >= count)
-        return self.of(kind)[count - 1]
-
-    def text(self, request_id: int) -> str:
-        return "".join(delta.text for delta in self.of(ev.TextDelta) if delta.request_id == request_id)
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    """For what no event tells."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - what is waited for is the server's, which tells no test
-            await asyncio.sleep(0.001)
+        await opened.close()

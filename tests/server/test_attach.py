@@ -15,7 +15,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.service.attaching import MAX_TOLD, PROTOCOL, Hello, Refused, Told, Welcome, server_reader
 from pagedchat.service.commands import Generate, Pause, SetPace, StepOnce
 from pagedchat.service.wire import FrameWriter
-from tests.server.serving import PATIENCE, Terminal, serving, until
+from tests.server.attach_serving import PATIENCE, Terminal, serving, until
 
 
 def ask(session_id, request_id, prompt, chat_id=0, **overrides):

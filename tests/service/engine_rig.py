@@ -13,7 +13,7 @@ from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Generate
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.programs import Programs
-from pagedchat.service.prompts import PrepareAtOnce, PromptWorkshop
+from pagedchat.service.prompts import PrepareAtOnce, Preparer, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Renderer
 from pagedchat.service.text_model import TextModel
@@ -30,6 +30,7 @@ class EngineRig:
         *,
         plain: bool = False,
         renderer: Renderer | None = None,
+        preparer: Preparer | None = None,
         **loaded: Any,
     ) -> None:
         self.loaded = FakeLoaded(**({"runner": runner} if runner else {}), **loaded)
@@ -43,7 +44,8 @@ class EngineRig:
         template = ChatTemplate(None if plain else self.loaded.chat_template)
         text_model = TextModel(self.tokenizer, template, SamplingParams(temperature=0, max_tokens=None))
         chats = Chats(self.core, self.publisher, text_model, self.clock, renderer)
-        preparer = PrepareAtOnce(PromptWorkshop(text_model, self.loaded.grammars))
+        self.workshop = PromptWorkshop(text_model, self.loaded.grammars)
+        preparer = preparer or PrepareAtOnce(self.workshop)
         programs = Programs(self.core, self.publisher, preparer, self.tokenizer, self.clock)
         self.inbox: Inbox = Inbox()
         self.loop = EngineLoop(self.core, chats, programs, self.publisher, self.inbox, self.clock)
