@@ -117,8 +117,10 @@ class AttachedLink:
             self._running = asyncio.create_task(self._run(), name="attached")
 
     async def restart(self) -> None:
-        """Try again now; a server's engine is not started again from here."""
+        """Connect anew, now; a server's engine is not started again from here."""
         self._at_once.set()
+        if self._connection is not None:
+            await self._connection.close()
         await self.start()
 
     async def switch(self, model: str) -> None:

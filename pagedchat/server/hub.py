@@ -271,7 +271,7 @@ class EngineHub:
             return
         objection = _objection(client.role, command)
         if objection:
-            self.refuse(client, command, objection, "The terminal that only looks on has no chats.")
+            self.refuse(client, command, objection, "")
         elif isinstance(command, _OF_ALL):
             self._link.send(command)
             self._tell_others(client, command)

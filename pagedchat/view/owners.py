@@ -32,6 +32,11 @@ def _own_number(seq_id: int) -> int:
     return seq_id - FIRST_OF_PROGRAMS + 1 if of_a_program else seq_id
 
 
+def shown_number(number: int) -> str:
+    """An owner's number as panels write it; other clients have none that would mean anything."""
+    return ANOTHERS_GLYPH if number >= ANOTHERS else str(number)
+
+
 def owner_glyph(number: int) -> str:
     """`1` to `9`, then `a` to `z`, then over again; one sign for all of other clients."""
     if number >= ANOTHERS:
