@@ -243,6 +243,12 @@ class ChatSession:
         self._goes_on = True
         return True
 
+    def hear_anew(self, begun: str) -> None:
+        """All that the running request has written comes again; `begun` is what it goes on with, or nothing."""
+        self._goes_on = bool(begun)
+        if begun:
+            self.open_text = begun
+
     def cut(self) -> None:
         """End the running request here and now, with the text that it has; nobody else will report its end."""
         if self.busy:

@@ -129,8 +129,44 @@ def test_a_new_chat_gets_all_that_the_server_has():
     assert told(session, "zwei") == ["one", "eins", "two", "zwei"]
 
 
-@pytest.mark.parametrize("turns", [[], [("user", "a"), ("user", "b")], [("assistant", "a")], [("tool", "a")]])
+@pytest.mark.parametrize(
+    "turns", [[], [("user", "a"), ("user", "b")], [("assistant", "a")], [("tool", "a")], [("system", "a")]]
+)
 def test_turns_that_make_no_chat_change_nothing(turns):
     session = chat("one", "eins")
     assert resume(session, kept(turns=turns)) == "known"
     assert len(session.entries) == 2
+
+
+GOES_ON = [*ASKED, ("assistant", "zwei")]
+"""A request to go on with a reply."""
+
+
+def test_a_reply_that_was_being_gone_on_with_is_told_again_once():
+    session = chat("one", "eins", "two", "zwei", ending="stopped")
+    assert session.go_on(70)
+    session.start()
+    session.append(" und", 1)
+    assert resume(session, kept(" und", turns=GOES_ON)) == "resumed"
+    assert told(session, " und drei") == ["one", "eins", "two", "zwei und drei"]
+
+
+@pytest.mark.parametrize(("text", "ending"), [("zwei und", "interrupted"), ("zwei", "stopped"), ("zwei", "length")])
+def test_what_a_dead_terminal_was_going_on_with_goes_on(text, ending):
+    session = chat("one", "eins", "two", text, ending=ending)
+    assert resume(session, kept(" und", turns=GOES_ON)) == "resumed"
+    assert told(session, " und drei") == ["one", "eins", "two", "zwei und drei"]
+
+
+def test_all_of_what_was_gone_on_with_is_known():
+    session = chat("one", "eins", "two", "zwei und")
+    assert resume(session, kept(" und", finished=True, turns=GOES_ON)) == "known"
+
+
+def test_a_connection_that_was_lost_has_a_whole_reply_told_again_once():
+    session = chat("one", "eins")
+    session.ask("two", 70)
+    session.start()
+    session.append("zwei", 1)
+    assert resume(session, kept("zwei")) == "resumed"
+    assert told(session, "zwei und drei")[-1] == "zwei und drei"

@@ -212,7 +212,7 @@ class ChatDesk:
         request_id, turns = self._new_request(), chat.turns
         if not chat.go_on(request_id):
             return False
-        self._send(Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw))
+        self._send(Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw, chat.chat_id))
         self.on_change()
         return True
 
