@@ -182,7 +182,9 @@ class ChatDesk:
         child.ask(question, request_id)
         child.enqueue(prompt)
         room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
-        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw, child.chat_id))
+        self._send(
+            Generate(child.session_id, request_id, child.turns, room, self._options.raw, self._kept_as(child))
+        )
         missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
         child.notify(Notice(
             f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
@@ -212,7 +214,9 @@ class ChatDesk:
         request_id, turns = self._new_request(), chat.turns
         if not chat.go_on(request_id):
             return False
-        self._send(Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw, chat.chat_id))
+        self._send(
+            Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw, self._kept_as(chat))
+        )
         self.on_change()
         return True
 
@@ -222,7 +226,7 @@ class ChatDesk:
         child = chat.fork(self.free_id(), request_id)
         child.name = fork_name(chat.name, self._names())
         self.chats.insert(self.chats.index(after or chat) + 1, child)
-        self._send(Fork(chat.session_id, child.session_id, request_id, child.chat_id))
+        self._send(Fork(chat.session_id, child.session_id, request_id, self._kept_as(child)))
         self.on_change()
         return child
 
@@ -425,8 +429,14 @@ class ChatDesk:
 
     def _generate(self, chat: ChatSession, request_id: int) -> None:
         self._send(
-            Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, chat.chat_id)
+            Generate(
+                chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, self._kept_as(chat)
+            )
         )
+
+    def _kept_as(self, chat: ChatSession) -> int:
+        """By what a server is to know a chat of which it keeps the reply."""
+        return chat.chat_id if self._options.attached else 0
 
     def _new_request(self) -> int:
         self._next_request += 1

@@ -36,7 +36,7 @@ async def test_fork_opens_a_pane_to_the_right_with_the_same_turns(make_app, link
         await settle(pilot)
         await pilot.press("f9")
         await settle(pilot)
-        assert link.sent[-2] == Fork(1, 3, 2, app.desk.get(3).chat_id)
+        assert link.sent[-2] == Fork(1, 3, 2)
         assert [item.session.session_id for item in panes(app)] == [1, 3, 2]
         text = drawn(pane(app, 3).transcript)
         assert "» from 1 a at turn 1" in text

@@ -176,10 +176,7 @@ async def test_fork_several_times(make_app, link):
         link.say(READY)
         await command(pilot, "tale")
         await command(pilot, "/fork 2")
-        assert [(sent.new_session_id, sent.request_id) for sent in link.sent if isinstance(sent, Fork)] == [
-            (2, 2),
-            (3, 3),
-        ]
+        assert [sent for sent in link.sent if isinstance(sent, Fork)] == [Fork(1, 2, 2), Fork(1, 3, 3)]
 
 
 async def test_stop_all(make_app, link):

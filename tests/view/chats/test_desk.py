@@ -31,7 +31,7 @@ def test_submit_sends_all_turns(desk, sent):
     chat = desk.new()
     desk.submit(chat, "Tell me a sea story.")
     turns = [Turn("system", "Be brief."), Turn("user", "Tell me a sea story.")]
-    assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False, chat.chat_id)]
+    assert sent == [Generate(1, 1, turns, SamplingOverrides(temperature=0.5), False)]
     assert chat.label == "1 sea story"
 
 
@@ -72,7 +72,7 @@ def test_fork_stands_to_the_right_and_has_a_name_of_its_own(desk, sent):
     grandchild = desk.fork(child)
     assert desk.chats == [chat, child, grandchild, other]
     assert [item.name for item in desk] == ["tale", "tale»a", "tale»b", ""]
-    assert sent[1:] == [Fork(1, 3, 2, child.chat_id), Fork(3, 4, 3, grandchild.chat_id)]
+    assert sent[1:] == [Fork(1, 3, 2), Fork(3, 4, 3)]
 
 
 def test_many_forks_stand_in_the_order_of_their_numbers(desk):
