@@ -28,6 +28,7 @@ _OWN_STEPS = NoMeaning("Which steps are captured, and how, the engine finds out 
 _OWN_STATS = NoMeaning(
     "What the engine counts is in llm.stats(), and nothing of it is logged.", (None, True, False)
 )
+_ONE_GUIDE = "Replies are held to their forms by llguidance."
 _NO_ADAPTERS = NoMeaning("There are no LoRA adapters: merge them into the weights.", (None, False))
 
 LLM_KEYWORDS: Mapping[str, NoMeaning] = {
@@ -63,8 +64,35 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
     "limit_mm_per_prompt": _TEXT_ALONE,
     "mm_processor_kwargs": _TEXT_ALONE,
     "allowed_local_media_path": _TEXT_ALONE,
+    "allowed_media_domains": _TEXT_ALONE,
+    "convert": NoMeaning("Models generate text.", (None, "auto", "none")),
+    "pooler_config": NoMeaning("Models generate text."),
+    "chat_template": NoMeaning("A template is given to chat()."),
+    "structured_outputs_config": NoMeaning("Replies are held to their forms by llguidance.", (None, {})),
+    "guided_decoding_backend": NoMeaning(
+        "Replies are held to their forms by llguidance.", (None, "auto", "guidance")
+    ),
+    "attention_config": NoMeaning("Which kernels attend is said by attention_backend.", (None, {})),
+    "profiler_config": NoMeaning("`pagedchat bench step` looks into steps.", (None, {})),
+    "logits_processors": NoMeaning("What changes logits are the parameters of requests: no code of a caller's."),
+    "generation_config": NoMeaning("A model's generation_config.json is read where there is one.", (None, "auto")),
+    "override_generation_config": NoMeaning("Give every request the parameters that it is to have.", (None, {})),
+    "scheduling_policy": NoMeaning("First come, first served.", (None, "fcfs")),
+    "async_scheduling": _OWN_STEPS,
+    "served_model_name": NoMeaning("A model is called what it was asked for by."),
+    "enable_expert_parallel": NoMeaning(_ONE_GPU.why, (None, False)),
 }
 """Of `LLM()`."""
+
+LLM_METHODS: Mapping[str, str] = {
+    **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), "Models generate text."),
+    "sleep": "close() gives the memory back.",
+    "wake_up": "close() gives the memory back, and another LLM is made anew.",
+    **dict.fromkeys(("collective_rpc", "apply_model"), "The model is this process's own, and not to be changed."),
+    **dict.fromkeys(("start_profile", "stop_profile"), "`pagedchat bench step` looks into steps."),
+    "get_metrics": "What the engine counts is in stats().",
+}
+"""Of vLLM's `LLM`, those that this one does not have, and what there is instead."""
 
 CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "lora_request": _NO_ADAPTERS,

@@ -37,6 +37,7 @@ WITHOUT_SCREEN = [
     "pagedchat.cli.replay",
     "pagedchat.cli.settings",
     "pagedchat.remote.attached",
+    "pagedchat.remote.openai.link",
     "pagedchat.server.attach",
     "pagedchat.server.hub",
     "pagedchat.server.run",
@@ -80,6 +81,19 @@ def test_kernels_and_the_plans_that_declare_them_load_no_torch() -> None:
     assert len(plans) >= 12
     modules = ", ".join(f"pagedchat.ops.{path.parent.name}.{path.stem}" for path in plans)
     assert loaded_after(f"import {modules}", HEAVY) == []
+
+
+def test_a_server_is_asked_without_torch_and_its_client_is_loaded_with_the_first() -> None:
+    assert loaded_after("import pagedchat.remote.openai.link", ("openai",)) == []
+    asked = (
+        "import asyncio\n"
+        "from tests.remote.openai.link_rig import connected\n"
+        "async def ask():\n"
+        "    async with connected() as (_, heard):\n"
+        "        assert (await heard.reply('Hi'))[0] == 'You said: Hi'\n"
+        "asyncio.run(ask())\n"
+    )
+    assert loaded_after(asked, (*HEAVY, *SCREEN, "openai")) == ["openai"]
 
 
 def test_names_of_the_package_load_no_torch() -> None:

@@ -10,6 +10,7 @@ behind an `EngineLink`.
 """
 
 import asyncio
+import copy
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -190,7 +191,8 @@ class AsyncLLM:
         `LLMEngine.add_request` does, EngineDeadError where the engine ended meanwhile or cannot be started, and
         EngineStateError where this object is closed.
         """
-        return self._outputs(lambda: checked_prompt(prompt), prompt_text(prompt), sampling_params, request_id)
+        params = copy.copy(sampling_params)  # it may be changed before the first output is asked for
+        return self._outputs(lambda: checked_prompt(prompt), prompt_text(prompt), params, request_id)
 
     def chat(
         self,
@@ -198,6 +200,7 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -209,12 +212,13 @@ class AsyncLLM:
             return chat_prompt(
                 messages,
                 tools=tools,
+                chat_template=chat_template,
                 chat_template_kwargs=chat_template_kwargs,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
             )
 
-        return self._outputs(prompt, None, sampling_params, request_id)
+        return self._outputs(prompt, None, copy.copy(sampling_params), request_id)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End one or several requests now; those who read them get one last output, whose replies have the finish

@@ -34,7 +34,7 @@ from pagedchat.garbage import rare_collections
 from pagedchat.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.requests.conversations import Message, chat_prompt, conversations_of
 from pagedchat.requests.prompts import Prompt, TokensPrompt, list_of_prompts
-from pagedchat.vllm_keywords import CALL_KEYWORDS, check_keywords
+from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_METHODS, check_keywords
 
 log = logging.getLogger(__name__)
 
@@ -311,6 +311,15 @@ class LLM:
         with self._turns:
             self._engine.prepare()
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget what nobody is computing with: prompts are computed anew.
+
+        Returns:
+            Whether nothing can be found any more: blocks of streams that are under way still can.
+        """
+        with self._turns:
+            return self._engine.reset_prefix_cache()
+
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
         return self._engine.stats()
@@ -329,6 +338,10 @@ class LLM:
             self._turns.refuse(closed)
             self._engine.close()
             self._unread.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        what = f"LLM has no {name}."
+        raise AttributeError(f"{what} {LLM_METHODS[name]}" if name in LLM_METHODS else what)
 
     def __enter__(self) -> Self:
         return self

@@ -200,6 +200,8 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     seed: int | None = None
     ignore_eos: bool | None = None
     speculate: Speculate | None = None
+    logprobs: int | None = None
+    """Tell how likely each token of a reply was, and so many others in its place."""
 
     def __post_init__(self) -> None:
         _settle(self, _ANY, _USERS_CHECKS)
@@ -239,9 +241,9 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
     "speculate": _check_speculate,
+    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
 }
 _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
-    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "logit_bias": check_biases,
     "allowed_token_ids": check_tokens,

@@ -95,7 +95,7 @@ class ClientQueue:
         box = self._open.get(delta.request_id)
         before = box[0] if box is not None else None
         if box is not None and isinstance(before, TextDelta):
-            box[0] = TextDelta(delta.session_id, delta.request_id, before.text + delta.text, delta.num_tokens)
+            box[0] = before.then(delta)
         else:
             self._open[delta.request_id] = self._add(delta)
 

@@ -35,16 +35,27 @@ class KeptReply:
     chat_id: int
     request_id: int
     turns: list[Turn]
-    parts: list[str] = field(default_factory=list)
+    parts: list[TextDelta] = field(default_factory=list)
     """Of its text."""
-    num_tokens: int = 0
     started: RequestStarted | None = None
     end: RequestFinished | RequestFailed | None = None
 
     @property
     def size(self) -> int:
         """Characters."""
-        return sum(len(turn.text) for turn in self.turns) + sum(map(len, self.parts))
+        return sum(len(turn.text) for turn in self.turns) + sum(len(part.text) for part in self.parts)
+
+    def all_text(self, session_id: int) -> TextDelta:
+        """What has come so far, as one piece."""
+        if not self.parts:
+            return TextDelta(session_id, self.request_id, "", 0)
+        text = "".join(part.text for part in self.parts)
+        told = [token for part in self.parts for token in part.told]
+        first = next((part.num_told for part in self.parts if part.told), 0)
+        last = self.parts[-1]
+        whole = TextDelta(session_id, self.request_id, text, last.num_tokens, told, first, self.parts[0].anew)
+        self.parts = [whole]
+        return whole
 
 
 class KeptReplies:
@@ -88,9 +99,10 @@ class KeptReplies:
         match event:
             case RequestStarted():
                 reply.started, reply.parts = event, []
+            case TextDelta(anew=True):
+                reply.parts = [event]
             case TextDelta():
-                reply.parts.append(event.text)
-                reply.num_tokens = event.num_tokens
+                reply.parts.append(event)
             case RequestFinished() | RequestFailed():
                 reply.end = event
 
@@ -113,9 +125,12 @@ class KeptReplies:
         """The engine is gone: replies that it had begun end where they are."""
         for session_id, reply in self._replies.items():
             if reply.end is None and reply.started is not None:
-                num_prompt = max(1, reply.started.num_prompt_tokens)
+                num_prompt, num_tokens = (
+                    max(1, reply.started.num_prompt_tokens),
+                    reply.all_text(session_id).num_tokens,
+                )
                 reply.end = RequestFinished(
-                    session_id, reply.request_id, "error", num_prompt, 0, reply.num_tokens, 0.0, 0.0
+                    session_id, reply.request_id, "error", num_prompt, 0, num_tokens, 0.0, 0.0
                 )
 
     # --- who comes back -----------------------------------------------------------------------------
@@ -141,14 +156,13 @@ class KeptReplies:
         """All of it, as a terminal that has heard nothing is to hear it."""
         events: list[EngineEvent] = []
         for session_id, reply in self._replies.items():
-            text = "".join(reply.parts)
-            reply.parts = [text]
+            told = reply.all_text(session_id)
             turns: list[tuple[str, str]] = [(turn.role, turn.text) for turn in reply.turns]
             events.append(
-                ReplyKept(session_id, reply.request_id, reply.chat_id, turns, text, reply.end is not None)
+                ReplyKept(session_id, reply.request_id, reply.chat_id, turns, told.text, reply.end is not None)
             )
             if reply.started is not None:
-                events += [reply.started, TextDelta(session_id, reply.request_id, text, reply.num_tokens)]
+                events += [reply.started, told]
             if reply.end is not None:
                 events.append(reply.end)
         return events

@@ -138,7 +138,7 @@ class Server:
     def end(self) -> None:
         """End in order; asked a second time, at once."""
         if self._end.is_set():
-            self._admission.cut.set()
+            self._admission.cut()
         self._end.set()
 
     def _hear(self, event: EngineEvent) -> None:
@@ -181,6 +181,7 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_SECONDS_TO_CLOSE,
         )

@@ -199,6 +199,8 @@ class EngineLoop:
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
+        if self.chats.searches:
+            self.chats.searches.tell()
         self.programs.tell_all()
         self._settle()
         self._publisher.flush(wait)
@@ -249,6 +251,8 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
+        if self.chats.searches:
+            self.chats.take_searches()
         self.programs.follow(report)
         if self._block_events is not None:
             self._block_events.add(report)

@@ -13,11 +13,12 @@ ALL_GLYPHS = GLYPHS + ANOTHERS_GLYPH
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
-def unlabelled(seq_id: int) -> str:
-    """What a sequence is called to which nobody has given a name: `seq 3`, `request 7` of a program."""
+def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
+    """What a sequence is called to which nobody gave a name: `seq 3`, `request 7` of a program, `beam 7`."""
     if seq_id >= ANOTHERS:
         return "another client"
-    return f"{'seq' if seq_id < FIRST_OF_PROGRAMS else 'request'} {_own_number(seq_id)}"
+    kind = "beam" if is_beam else "seq" if seq_id < FIRST_OF_PROGRAMS else "request"
+    return f"{kind} {_own_number(seq_id)}"
 
 
 def owner_number(seq_id: int, label: str) -> int:

@@ -131,6 +131,24 @@ async def test_conversations_are_those_of_the_library(offline: LLM, llm: AsyncLL
         assert await llm.tokenize(talk, **each) == wanted.prompt_token_ids
 
 
+async def test_parameters_are_those_of_the_call_whatever_becomes_of_them(llm: AsyncLLM) -> None:
+    params, waiting = SamplingParams(temperature=0), []
+    for count in (2, 4, 6):
+        params.max_tokens = count
+        waiting.append(last_of(llm.generate("The sea", params)))
+    outputs = await asyncio.gather(*waiting)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [2, 4, 6]
+
+
+async def test_a_template_may_be_given(offline: LLM, llm: AsyncLLM) -> None:
+    options = {"chat_template": "{% for m in messages %}{{ m.content }}?{% endfor %}"}
+    (wanted,) = offline.chat(USER, GREEDY, **options)
+    output = await last_of(llm.chat(USER, GREEDY, **options))
+    assert output.prompt_token_ids == wanted.prompt_token_ids == offline.get_tokenizer().encode("Hi?").ids
+    with pytest.raises(InvalidValueError, match="chat_template is 5"):
+        await last_of(llm.chat(USER, GREEDY, chat_template=5))
+
+
 async def test_first_tokens_come_at_once_and_then_a_token_with_every_step(llm: AsyncLLM) -> None:
     outputs = await all_of(llm.generate("Hello", GREEDY))
     assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 2, 3, 4, 5, 6]

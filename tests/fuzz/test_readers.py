@@ -13,6 +13,7 @@ from tools.fuzz import (
     histories,
     parameters,
     programs,
+    servers,
     slash_commands,
     templates,
     traces,
@@ -43,6 +44,7 @@ TARGETS = [
         histories,
         parameters,
         programs,
+        servers,
     )
     for target in module.TARGETS
 ]

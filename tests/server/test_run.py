@@ -1,6 +1,7 @@
 """A server from its start to its end, with engine processes that are fakes."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,6 +124,24 @@ async def test_an_engine_that_dies_is_told_and_comes_back(tmp_path: Path) -> Non
         await running.until_said("The engine ended unexpectedly; another one is being started.")
         await running.until_said("The engine is back.")
         assert b"200 OK" in await running.get("/health")
+
+
+async def test_an_engine_that_dies_again_and_again_ends_it(tmp_path: Path) -> None:
+    async with run(tmp_path, "load_crash") as running:
+        await running.url
+        for _ in range(4):
+            reader, writer = await running.stream()
+            with contextlib.suppress(ConnectionError):
+                await reader.readuntil(b'"error"')
+            writer.close()
+            back = asyncio.ensure_future(running.until_said("The engine is back."))
+            await asyncio.wait((back, running.task), return_when=asyncio.FIRST_COMPLETED)
+            back.cancel()
+            running.said.clear()
+        with pytest.raises(PagedChatError) as caught:
+            await running.task
+    assert caught.value.message == "The engine ended again and again."
+    assert caught.value.hint.startswith("Its log is ")
 
 
 async def test_an_engine_that_cannot_start_ends_it(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ MODULES = (
     "histories",
     "parameters",
     "programs",
+    "servers",
 )
 TERMINAL = "terminal"
 
