@@ -20,6 +20,10 @@ HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch
 FIRST_OF_PROGRAMS = 1 << 20
 """Of an engine process, sequences with numbers from here on answer requests of programs; those of sessions have the
 sessions' own, which are below."""
+REDACTED = -1
+"""Stands for a token that is another client's, where several share an engine: its place is told, and no more."""
+ANOTHERS = 1 << 31
+"""Sequences with this number and above are another client's, in the eyes of one of several on one engine."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

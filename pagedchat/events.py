@@ -250,6 +250,15 @@ class TextDelta(Event, frozen=True):
     anew: bool = False
     """The text is all of the reply: what was told before does not hold any more."""
 
+    def then(self, more: "TextDelta") -> "TextDelta":
+        """This one and the next as one."""
+        if more.anew:
+            return more
+        told = [*self.told, *more.told] if more.told else self.told
+        first = self.num_told if self.told else more.num_told
+        text = self.text + more.text
+        return TextDelta(self.session_id, self.request_id, text, more.num_tokens, told, first, self.anew)
+
 
 class RequestStarted(Event, frozen=True):
     """The prompt was rendered and tokenised and its sequence extended."""
@@ -430,8 +439,43 @@ class EngineDied(Event, frozen=True):
     """The model that the next one is started with, where it was ended for that."""
 
 
+class CacheKeyframe(Event, frozen=True):
+    """All of the cache at once, for one who joins late or fell behind: the next steps follow on it."""
+
+    state: bytes
+    """As `engine/keyframe.py` encodes it."""
+
+
+class ReplyKept(Event, frozen=True):
+    """A server has gone on with a chat while nobody listened: what was asked, and what has been written since.
+
+    The events of the request follow, from its start; of one that is done all of them do.
+    """
+
+    session_id: int
+    request_id: int
+    chat_id: int
+    """By which a history knows the chat."""
+    turns: list[tuple[str, str]]
+    """Role and text of each, as the request was asked; the last one is its prompt."""
+    text: str
+    """Of the reply, so far."""
+    finished: bool
+    """Whether the reply is done, or was refused."""
+
+
+class Attachment(Event, frozen=True):
+    """Made by the link of a terminal whose engine is a server's: where that is, and whether it can be reached."""
+
+    where: str
+    """Host and port."""
+    lost: str = ""
+    """Why it cannot be reached now, in one sentence; empty while it can."""
+
+
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
     | RequestWaits | RequestOutputs | RequestRefused | Tokenized | Detokenized
     | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | ServerModels | ServerFigures
+    | CacheKeyframe | ReplyKept | Attachment
 )  # fmt: skip

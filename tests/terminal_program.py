@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyte
 
 PATIENCE = 60.0
 PROGRAM = """
@@ -155,6 +156,12 @@ class TerminalProgram:
             return False
         self.written += os.read(self._terminal, 1 << 16)
         return True
+
+    def screen(self, columns: int = 120, rows: int = 40) -> str:
+        """What a terminal of this size shows of all that it has written."""
+        screen = pyte.Screen(columns, rows)
+        pyte.ByteStream(screen).feed(self.written)
+        return "\n".join(screen.display)
 
     @property
     def attributes(self) -> list:

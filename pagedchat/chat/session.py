@@ -107,6 +107,7 @@ class ChatSession:
         self._branch = (1, 1)
         """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
+        self._taken_up = ""
         self._replaced: Entry | None = None
         self._restarted = self._goes_on = False
         self._told_from: tuple[int, int] | None = (0, 0)
@@ -164,6 +165,11 @@ class ChatSession:
     def take_returned(self) -> str:
         """Prompts that were not answered and go back to be edited, once; empty if there are none."""
         text, self._returned = self._returned, ""
+        return text
+
+    def take_taken_up(self) -> str:
+        """A prompt that was given back to be edited before it was known to be answered, once; empty if none was."""
+        text, self._taken_up = self._taken_up, ""
         return text
 
     # --- what the user does -------------------------------------------------------------------------
@@ -225,6 +231,19 @@ class ChatSession:
         self._begin(request_id)
         return True
 
+    def take_up(self, prompt: Entry, request_id: int) -> None:
+        """A request that this program has not sent is being answered; its prompt is not to be edited any more."""
+        self._returned = without(self._returned, prompt.turn.text)
+        self._taken_up = prompt.turn.text
+        self._add(prompt)
+        self._begin(request_id)
+
+    def go_on_with(self, reply: Entry, request_id: int) -> None:
+        """As above, of a request whose reply, the chat's last entry, is not all that there is."""
+        self.entries.pop()
+        self._begin(request_id)
+        self.open_turn_id, self.open_text = reply.turn_id, reply.turn.text
+
     def go_on(self, request_id: int) -> bool:
         """Go on with a reply that was cut short; false if the last one was not. What it has comes first."""
         if not self.can_go_on:
@@ -237,6 +256,12 @@ class ChatSession:
         self.open_told = list(self._replaced.told) if whole else []
         self._told_from = (len(self.open_text), len(self.open_told)) if whole else None
         return True
+
+    def hear_anew(self, begun: str) -> None:
+        """All that the running request has written comes again; `begun` is what it goes on with, or nothing."""
+        self._goes_on = bool(begun)
+        if begun:
+            self.open_text = begun
 
     def cut(self) -> None:
         """End the running request here and now, with the text that it has; nobody else will report its end."""
@@ -466,6 +491,13 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
+
+
+def without(drafts: str, prompt: str) -> str:
+    """What is to be edited, without the first prompt in it if it is this one."""
+    if drafts.strip() == prompt.strip():
+        return ""
+    return drafts.removeprefix(f"{prompt}\n\n")
 
 
 def within(told: Sequence[ToldToken], length: int) -> tuple[ToldToken, ...]:

@@ -40,8 +40,13 @@ class ConversationTree:
             parent = entry.turn_id
 
     def add(self, entry: Entry, parent: int) -> None:
-        """A turn behind another that is here; nothing but the choice changes if it is here too."""
-        if entry.turn_id not in self._entries:
+        """A turn behind another that is here. If it is here too the choice changes, and so does its text, where a
+        reply that was cut short was gone on with."""
+        if entry.turn_id in self._entries:
+            if entry != self._entries[entry.turn_id]:
+                self._entries[entry.turn_id] = entry
+                self.version += 1
+        else:
             self._entries[entry.turn_id] = entry
             self._parents[entry.turn_id] = parent
             self._children[entry.turn_id] = []

@@ -15,7 +15,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.settings.sources import Kind, Setting
 
-OF_ONE_RUN = frozenset({"help", "version", "prompt", "config", "print_config", "go_on", "resume"})
+OF_ONE_RUN = frozenset({"help", "version", "prompt", "config", "print_config", "go_on", "resume", "attach"})
 """What is asked for once and holds for no other run."""
 _CONFIGS = (ModelConfig, CacheConfig, SchedulerConfig, KVEventsConfig, EngineConfig)
 _WHOLE = frozenset({"sessions", "metrics_port"})

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pagedchat.bounds import check_text
+from pagedchat.cli.attach import attach_address, attached_link
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
 from pagedchat.cli.server_options import chosen_servers, engines_first, local_models, server_opener
@@ -28,12 +29,14 @@ from pagedchat.cli.standard_streams import (
 from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import CacheConfig, EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.remote.address import Address
 from pagedchat.settings.places import remembered_path
 from pagedchat.settings.remembered import remembered_theme
 
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply
     from pagedchat.history.run import RunHistory
+    from pagedchat.remote.openai.address import ServerAddress
     from pagedchat.service.commands import EngineLink
     from pagedchat.view.options import UiOptions
 
@@ -67,9 +70,10 @@ def _dispatch(args: argparse.Namespace) -> int:
         return _run_command(args)
     _check_history_options(args)
     config = engine_config(args)
-    prompt = _prompt(args)
+    attach = attach_address(args)
+    prompt = None if attach is not None else _prompt(args)
     if prompt is None:
-        return _run_terminal(args, config)
+        return _run_terminal(args, config, attach)
     _refuse_screen_options(args)
     kept = _kept_reply(args)
     from pagedchat.cli.oneshot import run_oneshot  # noqa: PLC0415 - loads the engine
@@ -92,6 +96,10 @@ def _run_command(args: argparse.Namespace) -> int:
             from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
 
             return run_replay(args, _screen_settings)
+        case "inspect":
+            from pagedchat.cli.attach import run_inspect  # noqa: PLC0415 - only what is wanted
+
+            return run_inspect(args, _screen_settings)
         case "serve":
             from pagedchat.cli.serve import run_serve as run  # noqa: PLC0415 - only what is wanted
         case _:
@@ -126,7 +134,7 @@ def _refuse_screen_options(args: argparse.Namespace) -> None:
             )
 
 
-def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
+def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Address | None) -> int:
     if not sys.stdout.isatty():
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
@@ -135,20 +143,25 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)
+    remembered = remembered_path()
+    link: EngineLink
     if history is not None:
         history = replace(
             history, reopened=replace(history.reopened, layout=engines_first(history.reopened.layout))
         )
-    servers, has_engine = chosen_servers(args, history.reopened.layout.models if history is not None else ())
+    servers, has_engine = _servers(args, history, attach)
     open_server = server_opener(args)
     config, beside = _two_models(args, config, history)
-    remembered = remembered_path()
-    if has_engine:
+    metrics_url, model = "", config.model.model if has_engine else servers[0].text
+    if attach is not None:
+        link, beside, model = attached_link(args, attach, history), "", attach.where
+    elif has_engine:
         link, metrics_url = _engine_link(config, args.metrics_port)
     else:
-        link, metrics_url = open_server(servers[0]), ""
+        link = open_server(servers[0])
     options = UiOptions(
-        model=config.model.model if has_engine else servers[0].text,
+        model=model,
+        attached="" if attach is None else attach.where,
         beside=beside if has_engine else "",
         has_engine=has_engine,
         servers=servers,
@@ -177,6 +190,15 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     return run_app(link, options)
 
 
+def _servers(
+    args: argparse.Namespace, history: "RunHistory | None", attach: Address | None
+) -> "tuple[tuple[ServerAddress, ...], bool]":
+    """OpenAI-compatible servers beside the engine, or in its place, and whether there is an engine."""
+    if attach is not None:
+        return (), True
+    return chosen_servers(args, history.reopened.layout.models if history is not None else ())
+
+
 def _two_models(
     args: argparse.Namespace, config: EngineConfig, history: "RunHistory | None"
 ) -> tuple[EngineConfig, str]:
@@ -203,10 +225,14 @@ def _with_model(config: EngineConfig, model: str) -> EngineConfig:
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":
     """The chats to go on with; None where there are none, and the history can wait until the first frame is out."""
-    if not args.go_on and args.resume is None:
+    if not args.go_on and args.resume is None and args.attach is None:
         return None
-    from pagedchat.history.run import begin  # noqa: PLC0415 - loads SQLite
+    if args.attach is not None and args.ephemeral:
+        return None
+    from pagedchat.history.run import begin, begin_attached  # noqa: PLC0415 - loads SQLite
 
+    if args.attach is not None and args.resume is None:
+        return begin_attached()
     return begin(go_on=args.go_on, number=args.resume)
 
 

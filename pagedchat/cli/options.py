@@ -11,6 +11,7 @@ from typing import NoReturn
 from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
+from pagedchat.cli.attach import add_attach_options
 from pagedchat.cli.engine_options import add_engine_options
 from pagedchat.cli.server_options import add_server_options
 from pagedchat.cli.settings import with_settings
@@ -28,6 +29,7 @@ _DESCRIPTION = "Several chats side by side in the terminal, on one local engine 
 _USAGE = """\
 pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
+       pagedchat inspect [URL]
        pagedchat replay FILE [OPTIONS]
        pagedchat serve [OPTIONS]
        pagedchat stats [OPTIONS]
@@ -37,6 +39,7 @@ pagedchat [OPTIONS]
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
+  inspect [URL]           the inspector of a server that runs, read-only
   serve                   an OpenAI-compatible server; serve --help has its options
   stats                   figures of the pagedchat that is running
   models                  the models that this machine has: the hub's cache, folders, GGUF files
@@ -58,6 +61,7 @@ examples:
   pagedchat --server localhost:8000              chats on an OpenAI-compatible server; no engine, no torch here
   pagedchat --model ID --server URL              an engine here and a server side by side; /move takes chats across
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
+  pagedchat --attach                             the panes on the engine of a pagedchat serve that runs here
   pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
   pagedchat -p "Sum this up." <notes.txt         a prompt about a file
@@ -65,6 +69,7 @@ examples:
 """
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
+    "inspect": "Show the inspector of a pagedchat serve that runs: its cache and its steps, and nobody's text.",
     "serve": "Serve one model by OpenAI's API: completions, chats and responses, streamed too. It listens on this "
     "machine alone, unless it is told otherwise. One server has one model at a time.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
@@ -104,6 +109,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.replay import add_replay_options  # noqa: PLC0415 - reads traces
 
         add_replay_options(parser)
+    elif command == "inspect":
+        from pagedchat.cli.attach import add_inspect_options  # noqa: PLC0415 - only what is wanted
+
+        add_inspect_options(parser)
     elif command == "serve":
         from pagedchat.cli.serve import add_serve_options  # noqa: PLC0415 - only what is wanted
 
@@ -143,6 +152,7 @@ def _chat_parser() -> Parser:
     _add_chats(parser)
     _add_history(parser)
     _add_inspector(parser)
+    add_attach_options(parser)
     add_server_options(parser)
     add_engine_options(parser)
     _add_opposites(parser)

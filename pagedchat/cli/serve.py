@@ -76,6 +76,7 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
         "max_queued",
         "max_body",
         "shutdown_seconds",
+        "keep_detached",
         "log_requests",
         "tool_format",
         "thoughts",
@@ -123,6 +124,12 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="S",
         help="for running requests after SIGTERM or ^C; then they are cut (30)",
+    )
+    group.add_argument(
+        "--keep-detached",
+        type=float,
+        metavar="S",
+        help="for chats and replies of a terminal (pagedchat --attach) that is gone; 0 keeps none (3600)",
     )
     group.add_argument(
         "--tool-call-parser",

@@ -48,7 +48,7 @@ def with_settings(
         _print(settings, known, path or _default_path(given, environ), environ)
         parser.exit()
     rest = {name: value for name, value in vars(given).items() if name not in settings.values}
-    defaults = {"prompt": None, "go_on": False, "resume": None, "command": "chat"}
+    defaults = {"prompt": None, "go_on": False, "resume": None, "attach": None, "command": "chat"}
     return argparse.Namespace(
         **defaults | rest | settings.values,
         given=frozenset(vars(given)),

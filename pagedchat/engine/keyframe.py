@@ -46,7 +46,12 @@ _decoder = msgspec.msgpack.Decoder(Keyframe)
 
 def encode(mirror: CacheMirror) -> bytes:
     """Everything that the mirror knows."""
-    return _encoder.encode(frame_of(mirror))
+    return encoded(frame_of(mirror))
+
+
+def encoded(frame: Keyframe) -> bytes:
+    """The frame as `decode` takes it."""
+    return _encoder.encode(frame)
 
 
 def decode(data: bytes) -> Keyframe:

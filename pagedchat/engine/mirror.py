@@ -15,6 +15,7 @@ from pagedchat import events as ev
 from pagedchat.step_batch import BatchEntry, DecodeBatch
 
 BlockState = Literal["free", "cached", "in_use", "withheld"]
+_REDACTED = (ce.REDACTED,)
 
 
 class MirrorSequence(msgspec.Struct, array_like=True):
@@ -248,6 +249,7 @@ class CacheMirror:
         for block_id in event.block_ids:
             self._append(seq, block_id)
         seq.num_computed += event.num_tokens
+        self._recognise(seq, event.block_ids)
 
     @_fold.register
     def _(self, event: ce.BlockCopied) -> None:
@@ -328,6 +330,7 @@ class CacheMirror:
         seq = self.sequences[event.seq_id]
         for block_id in event.block_ids:
             self._append(seq, block_id)
+        self._recognise(seq, event.block_ids)
         seq.host_block_table = []
         for block_id in event.host_block_ids:
             self.host_ref_counts[block_id] -= 1
@@ -349,6 +352,14 @@ class CacheMirror:
         seq = self.sequences[self.holders[block_id][0]]
         start = seq.block_table.index(block_id) * self.block_size
         return tuple(seq.token_ids[start : start + self.block_size])
+
+    def _recognise(self, seq: MirrorSequence, block_ids: list[int]) -> None:
+        """Blocks of another client, found for a sequence of one's own, have its tokens, where it fills them."""
+        for block_id in block_ids:
+            if self.block_tokens[block_id][:1] == _REDACTED:
+                end = (seq.block_table.index(block_id) + 1) * self.block_size
+                if seq.num_computed >= end:
+                    self.block_tokens[block_id] = tuple(seq.token_ids[end - self.block_size : end])
 
     def _touch(self, block_id: int) -> None:
         """Also puts the block behind those that were touched before."""

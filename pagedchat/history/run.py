@@ -62,6 +62,13 @@ def begin(*, go_on: bool = False, number: int | None = None, path: Path | None =
     return RunHistory(thread, _asked(thread, reopen_last) if go_on else Reopened())
 
 
+def begin_attached(path: Path | None = None) -> RunHistory:
+    """Start to keep what is new, with the chats of last time, where there were some: a terminal that attaches to a
+    server goes on with what it had there."""
+    history = begin(go_on=True, path=path)
+    return history if history.reopened.sessions else RunHistory(history.thread)
+
+
 def _asked(thread: HistoryThread, question: Callable[[OpenHistory], Reopened]) -> Reopened:
     try:
         return thread.ask(question).result(PATIENCE)

@@ -107,11 +107,26 @@ class HistoryStore:
     def _write(self, record: ChatRecord) -> None:
         new = [entry.turn_id for entry in record.turns if entry.turn_id not in self._written]
         with self.transaction():
+            self._reopen(record)
             tip = self._write_turns(record)
             self._write_chat(record, tip)
             if self.database.has_full_text and new:
                 self._index(new)
         self._written.update(new)
+
+    def _reopen(self, record: ChatRecord) -> None:
+        """A reply that was cut short, and that a server has gone on with, is being written again."""
+        going_on = [entry.turn_id for entry in record.turns[-1:] if entry.ending != "interrupted"]
+        going_on += [record.open_turn_id] if record.open_text else []
+        for turn_id in going_on:
+            if turn_id in self._written:
+                continue
+            found = self._sql.execute(
+                "SELECT id, text, indexed FROM turns WHERE id = ? AND ending = 'interrupted'", (turn_id,)
+            ).fetchone()
+            if found is not None:
+                self._leave_index([found])
+                self._sql.execute("UPDATE turns SET ending = 'open', indexed = 0 WHERE id = ?", (turn_id,))
 
     def _write_turns(self, record: ChatRecord) -> int | None:
         """Those that are new; returns the last."""
@@ -186,11 +201,7 @@ class HistoryStore:
         return len(rows)
 
     def _forget(self, turns: Sequence[tuple[int, str, int]]) -> None:
-        if self.database.has_full_text:
-            self._sql.executemany(
-                "INSERT INTO texts (texts, rowid, text) VALUES ('delete', ?, ?)",
-                [(turn_id, text) for turn_id, text, indexed in turns if indexed],
-            )
+        self._leave_index(turns)
         self._sql.executemany("DELETE FROM turns WHERE id = ?", [(turn_id,) for turn_id, *_ in turns])
         self._written.difference_update(turn_id for turn_id, *_ in turns)
 
@@ -203,6 +214,14 @@ class HistoryStore:
                 self._index_all()
 
     # --- full text ----------------------------------------------------------------------------------
+
+    def _leave_index(self, turns: Sequence[tuple[int, str, int]]) -> None:
+        """These turns, with the texts by which it knows them, and whether it does."""
+        if self.database.has_full_text:
+            self._sql.executemany(
+                "INSERT INTO texts (texts, rowid, text) VALUES ('delete', ?, ?)",
+                [(turn_id, text) for turn_id, text, indexed in turns if indexed],
+            )
 
     def _index(self, turn_ids: Sequence[int]) -> None:
         for turn_id in turn_ids:

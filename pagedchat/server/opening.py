@@ -14,7 +14,9 @@ from pagedchat.events import EngineEvent
 from pagedchat.metrics.exposition import Exposition
 from pagedchat.metrics.observed import ObservedLink
 from pagedchat.server.admission import Admission
+from pagedchat.server.attach import AttachServer
 from pagedchat.server.engine import EngineState
+from pagedchat.server.hub import EngineHub
 from pagedchat.server.measured import MeasuredEngine
 from pagedchat.server.options import ServeOptions
 from pagedchat.server.replies.tool_formats import ToolFormat
@@ -28,8 +30,18 @@ class OpenedEngine:
     """An engine that is to be started."""
 
     llm: AsyncLLM
-    """Over which requests go; closing it ends the engine."""
+    """Over which requests go; it is one of the hub's clients."""
     served: Served
+    hub: EngineHub
+    """By which terminals share the engine."""
+    attach: AttachServer
+    """Where they come in."""
+
+    async def close(self) -> None:
+        """End the engine, and all that is on it."""
+        self.attach.close()
+        await self.llm.close()
+        await self.hub.close()
 
 
 def open_engine(
@@ -56,7 +68,8 @@ def open_engine(
         observe(event)
 
     observed = ObservedLink(link or EngineClient(config), heard)
-    llm = AsyncLLM(link=observed)  # a hub between the two lets others share the engine
+    hub = EngineHub(observed)
+    llm = AsyncLLM(link=hub.client("program", follows_steps=False))
     served = Served(
         engine=MeasuredEngine(llm, exposition.fold),
         state=state,
@@ -68,4 +81,4 @@ def open_engine(
         thoughts=options.thoughts,
         max_body=options.max_body,
     )
-    return OpenedEngine(llm, served)
+    return OpenedEngine(llm, served, hub, AttachServer(hub, keep_seconds=options.keep_detached))

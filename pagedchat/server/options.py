@@ -36,6 +36,8 @@ class ServeOptions:
     """Bytes of a request."""
     shutdown_seconds: float = 30.0
     """For running requests, once the server is asked to end."""
+    keep_detached: float = 3600.0
+    """Seconds for which chats of a terminal that is gone are kept; 0: not at all."""
     origins: tuple[str, ...] = ()
     """Of pages in browsers that may ask."""
     log_requests: bool = False
@@ -49,6 +51,7 @@ class ServeOptions:
         Whole(0, 2**20).check("--max-queued", self.max_queued)
         Whole(1024, 2**32).check("--max-body", self.max_body)
         Number(0, 86_400).check("--shutdown-seconds", self.shutdown_seconds)
+        Number(0, 30 * 86_400).check("--keep-detached", self.keep_detached)
         for name in self.names:
             check_text("--served-model-name", name)
         for origin in self.origins:

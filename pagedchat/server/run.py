@@ -19,6 +19,7 @@ from pagedchat.server.app import build_app
 from pagedchat.server.listening import listen, url
 from pagedchat.server.opening import OpenedEngine, open_engine
 from pagedchat.server.options import ServeOptions
+from pagedchat.service.attaching import MAX_TOLD
 from pagedchat.service.commands import EngineLink
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,6 +27,9 @@ _SECONDS_TO_CLOSE = 3
 """For connections, once every answer is told."""
 _KEEP_ALIVE = 75
 """Seconds; longer than clients keep a connection that they do not use."""
+
+_PING_SECONDS = 10.0
+"""After so long without a word a terminal is asked whether it is there; after as long again it is not."""
 
 Say = Callable[[str], None]
 
@@ -90,7 +94,7 @@ class Server:
         finally:
             server.should_exit = True
             await serving
-            await opened.llm.close()
+            await opened.close()
         if self._given_up is not None:
             raise self._given_up
 
@@ -163,12 +167,19 @@ class Server:
     def _uvicorn_config(self, opened: OpenedEngine) -> uvicorn.Config:
         options = self._options
         app = build_app(
-            opened.served, api_key=options.api_key, origins=options.origins, log_requests=options.log_requests
+            opened.served,
+            api_key=options.api_key,
+            origins=options.origins,
+            log_requests=options.log_requests,
+            more_routes=[opened.attach.route],
         )
         return uvicorn.Config(
             app,
             http="h11",
             ws="websockets-sansio",
+            ws_max_size=2 * MAX_TOLD,
+            ws_ping_interval=_PING_SECONDS,
+            ws_ping_timeout=_PING_SECONDS,
             lifespan="off",
             log_config=None,
             access_log=False,

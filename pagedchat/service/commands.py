@@ -40,6 +40,8 @@ class Generate(Command, frozen=True):
     """What they stand for, where they are those of a reply that another model may have written."""
     beam_width: int = 0
     """Search for the likeliest reply with so many beams; 0 draws it, token by token."""
+    chat_id: int = 0
+    """By which a history knows the chat, for a server that keeps replies; 0: nobody comes back to it."""
 
 
 class Fork(Command, frozen=True):
@@ -54,6 +56,8 @@ class Fork(Command, frozen=True):
     session_id: int
     new_session_id: int
     request_id: int
+    chat_id: int = 0
+    """Of the new session, as in `Generate`; 0 also where it is to go on from an earlier turn."""
 
 
 class Stop(Command, frozen=True):

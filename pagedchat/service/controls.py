@@ -40,11 +40,11 @@ def _limited(core: EngineCore, num_blocks: int | None) -> str:
     if num_blocks is None:
         return f"No limit: all {core.limits.num_blocks} blocks can be used."
     told = [f"Limit {num_blocks}: {counted(change.num_withheld, 'block')} withheld"]
-    chats = [seq_id for seq_id in change.preempted if seq_id < FIRST_OF_PROGRAMS]
-    if chats:
-        told.append(f"chat{'' if len(chats) == 1 else 's'} {', '.join(map(str, chats))} preempted")
-    if len(chats) < len(change.preempted):
-        told.append(f"{counted(len(change.preempted) - len(chats), 'request')} preempted")
+    num_chats = sum(seq_id < FIRST_OF_PROGRAMS for seq_id in change.preempted)
+    if num_chats:
+        told.append(f"{counted(num_chats, 'chat')} preempted")
+    if num_chats < len(change.preempted):
+        told.append(f"{counted(len(change.preempted) - num_chats, 'request')} preempted")
     return f"{', '.join(told)}."
 
 

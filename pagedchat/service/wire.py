@@ -47,7 +47,7 @@ class FrameWriter:
         self._encoder = msgspec.msgpack.Encoder()
         self._buffer = bytearray(HEADER.size)
 
-    def frame(self, message: EngineEvent | Inbound) -> bytearray:
+    def frame(self, message: EngineEvent | Inbound | msgspec.Struct) -> bytearray:
         """The message's frame; valid until the next call.
 
         Raises:
@@ -66,7 +66,7 @@ class FrameWriter:
         return self._buffer
 
 
-def _not_sendable(message: EngineEvent | Inbound, reason: str) -> NotSendableError:
+def _not_sendable(message: msgspec.Struct, reason: str) -> NotSendableError:
     match message:
         case Configure():
             what, hint = "The engine's settings", "Start with other settings."
@@ -94,11 +94,18 @@ class FrameReader(Generic[T]):
     Args:
         decoder: from the body of a frame to a message.
         complete: makes a message whole that was sent without what the ones before it said; raises `ValueError`.
+        max_frame: bytes of a body that makes sense.
     """
 
-    def __init__(self, decoder: "msgspec.msgpack.Decoder[T]", complete: Callable[[T], T] | None = None) -> None:
+    def __init__(
+        self,
+        decoder: "msgspec.msgpack.Decoder[T]",
+        complete: Callable[[T], T] | None = None,
+        max_frame: int = MAX_FRAME,
+    ) -> None:
         self._decoder = decoder
         self._complete = complete
+        self._max_frame = max_frame
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[T]:
@@ -132,8 +139,8 @@ class FrameReader(Generic[T]):
         if len(self._buffer) < start + HEADER.size:
             return None
         (length,) = HEADER.unpack_from(self._buffer, start)
-        if length > MAX_FRAME:
-            raise WireError(f"A frame says that it has {length} bytes; at most {MAX_FRAME} make sense.")
+        if length > self._max_frame:
+            raise WireError(f"A frame says that it has {length} bytes; at most {self._max_frame} make sense.")
         end: int = start + HEADER.size + length
         return end if end <= len(self._buffer) else None
 

@@ -25,3 +25,8 @@ def drafts_path() -> Path:
 def remembered_path() -> Path:
     """What the program remembers by itself (`~/.local/state/pagedchat/remembered.json` on Linux)."""
     return user_state_path("pagedchat", appauthor=False) / "remembered.json"
+
+
+def client_key_path() -> Path:
+    """By what servers know this user's terminals."""
+    return user_state_path("pagedchat", appauthor=False) / "client-key"

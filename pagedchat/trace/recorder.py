@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.events import EngineDied, EngineEvent, EngineReady, Steps, TokenTexts
+from pagedchat.events import CacheKeyframe, EngineDied, EngineEvent, EngineReady, Steps, TokenTexts
 from pagedchat.trace.chunk_file import ChunkFile, new_file, scratch_file
 from pagedchat.trace.format import PREAMBLE, TraceError
 from pagedchat.trace.recording import Recording
@@ -31,6 +31,7 @@ class Recorder:
         max_scratch: bytes that files without a name may have together.
         clock: seconds.
         make_file: makes a recording's file, by the path (None: one without a name) and whether it is the first.
+        joins: an engine is recorded from a keyframe on, not from its start.
 
     Raises:
         TraceError: the file cannot be made, or has something in it already.
@@ -42,6 +43,8 @@ class Recorder:
         max_scratch: int = MAX_SCRATCH,
         clock: Callable[[], float] = time.monotonic,
         make_file: Callable[[Path | None, bool], ChunkFile] | None = None,
+        *,
+        joins: bool = False,
     ) -> None:
         self.problem: TraceError | None = None
         """Why nothing is recorded any more."""
@@ -49,6 +52,11 @@ class Recorder:
         self._max_segment = max_scratch // 2
         self._clock = clock
         self._make_file = make_file or _make_file
+        self._joins = joins
+        self._info: EngineReady | None = None
+        """Of an engine whose keyframe is awaited."""
+        self._texts: dict[int, bytes] = {}
+        """What tokens stand for, told before that."""
         self._writer: TraceWriter | None = None
         self._files: list[ChunkFile] = []
         """Of the present recording, oldest first."""
@@ -70,10 +78,14 @@ class Recorder:
             return
         try:
             match event:
+                case EngineReady() if self._joins:
+                    self._info = event
                 case EngineReady():
                     self._begin(event)
-                case TokenTexts(token_ids=token_ids, texts=texts) if self._writer is not None:
-                    self._writer.add_texts(dict(zip(token_ids, texts, strict=True)))
+                case CacheKeyframe() if self._info is not None and mirror is not None:
+                    self._begin(self._info, mirror)
+                case TokenTexts(token_ids=token_ids, texts=texts):
+                    self._add_texts(dict(zip(token_ids, texts, strict=True)))
                 case Steps(reports=reports) if self._writer is not None and mirror is not None:
                     self._writer.set_labels(labels)
                     self._writer.add(reports, mirror)
@@ -104,7 +116,13 @@ class Recorder:
 
     # --- files --------------------------------------------------------------------------------------
 
-    def _begin(self, info: EngineReady) -> None:
+    def _add_texts(self, texts: dict[int, bytes]) -> None:
+        if self._writer is not None:
+            self._writer.add_texts(texts)
+        elif self._joins:
+            self._texts |= texts
+
+    def _begin(self, info: EngineReady, mirror: CacheMirror | None = None) -> None:
         if self._writer is not None:
             self._finish()
             for file in self._files:
@@ -112,7 +130,10 @@ class Recorder:
             self._files = []
         if not self._files:
             self._files = [self._make_file(self._path, False)]
-        self._writer = TraceWriter(self._files[0], info)
+        texts = dict(self._writer.recording.token_texts) if self._writer is not None and mirror is not None else {}
+        self._writer = TraceWriter(self._files[0], info, mirror)
+        self._writer.add_texts(texts | self._texts)
+        self._texts.clear()
 
     def _keep_small(self, writer: TraceWriter, mirror: CacheMirror) -> None:
         if self._path is not None or self._files[-1].size < self._max_segment:

@@ -27,10 +27,11 @@ class TraceWriter:
     Args:
         file: empty so far, or with nothing but the preamble.
         info: the engine.
+        mirror: its cache, where the recording begins in the middle of a run.
     """
 
-    def __init__(self, file: ChunkFile, info: EngineReady) -> None:
-        self.recording = Recording(Start(__version__, time.time(), info))
+    def __init__(self, file: ChunkFile, info: EngineReady, mirror: CacheMirror | None = None) -> None:
+        self.recording = Recording(_start(info, mirror))
         self._file = file
         self._texts: dict[int, bytes] = {}
         """Told, but not in the file yet."""
@@ -40,6 +41,8 @@ class TraceWriter:
         self._keyframe_bytes = 0
         """Of the last one."""
         begin(file, self.recording.start)
+        if mirror is not None:
+            self.add_keyframe(mirror)
 
     # --- what is recorded ---------------------------------------------------------------------------
 
@@ -116,6 +119,13 @@ class TraceWriter:
         self.flush()
         self._file = file
         self.add_keyframe(mirror)
+
+
+def _start(info: EngineReady, mirror: CacheMirror | None) -> Start:
+    if mirror is None:
+        return Start(__version__, time.time(), info)
+    step = mirror.last.step if mirror.last is not None else 0
+    return Start(__version__, time.time(), info, mirror.num_reports, step)
 
 
 def begin(file: ChunkFile, start: Start) -> None:

@@ -17,8 +17,8 @@ from pagedchat.errors import PagedChatError
 from pagedchat.service.commands import EngineLink
 from pagedchat.settings.remembered import remember_theme
 from pagedchat.tui.actions import APP_ACTIONS, PALETTE, bindings
+from pagedchat.tui.attached_app import AttachedApp
 from pagedchat.tui.inspector.inspector_keys import ALT_KEYS
-from pagedchat.tui.keeping_app import KeepingApp
 from pagedchat.tui.kit.terminal_app import run_on_terminal
 from pagedchat.tui.kit.textual_quirks import teach_terminal_keys
 from pagedchat.view.options import UiOptions
@@ -38,7 +38,7 @@ def _palette_provider() -> "type[Provider]":
     return PaletteCommands
 
 
-class PagedChatApp(KeepingApp):
+class PagedChatApp(AttachedApp):
     """Chats side by side on one engine.
 
     Args:

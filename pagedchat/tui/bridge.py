@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from textual.message import Message
 
 from pagedchat.events import (
+    Attachment,
+    CacheKeyframe,
     EngineDied,
     EngineEvent,
     EngineFailed,
     EngineNotice,
     EngineReady,
     LoadProgress,
+    ReplyKept,
     RunState,
     ServerModels,
     Steps,
@@ -25,7 +28,7 @@ from pagedchat.events import (
 )
 from pagedchat.service.commands import EngineLink
 from pagedchat.trace.recorder import Recorder
-from pagedchat.trace.recording import Recording
+from pagedchat.trace.recording import NONSENSE, Recording
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
@@ -60,7 +63,7 @@ class EngineBridge:
         self._desk = desk
         self._post = post
         self._recorder = recorder or Recorder()
-        self._told_problem = False
+        self._told_problem = self._distrusted = False
         self._dirty = True
         self.died: EngineDied | None = None
         """How the engine ended, until the next one is ready."""
@@ -74,7 +77,7 @@ class EngineBridge:
             async for event in events:
                 for piece in _pieces(event):
                     began = time.monotonic()
-                    self._take_in(piece)
+                    self._take_in_if_it_makes_sense(piece)
                     worked += time.monotonic() - began
                     if worked >= SLICE_SECONDS:
                         await asyncio.sleep(0)
@@ -95,6 +98,26 @@ class EngineBridge:
         self._view.starting_anew()
         self._dirty = True
         await self._link.switch(model)
+
+    def _take_in_if_it_makes_sense(self, event: EngineEvent) -> None:
+        """A server may say anything; of one that contradicts itself no more is heard until it begins anew."""
+        if not self._view.attached_to:
+            self._take_in(event)
+            return
+        if self._distrusted and not isinstance(event, EngineReady | EngineFailed):
+            return
+        self._distrusted = False
+        try:
+            self._take_in(event)
+        except NONSENSE:
+            self._distrusted = True
+            where = self._view.attached_to
+            self._take_in(
+                EngineFailed(
+                    f"What the server at {where} says of its engine makes no sense.",
+                    "Are both of the same version? /restart attaches again.",
+                )
+            )
 
     def _take_in(self, event: EngineEvent) -> None:
         if not isinstance(event, TextDelta):  # which are many, and name nobody
@@ -132,7 +155,10 @@ class EngineBridge:
         return dirty
 
 
-_CHANGES_THE_ENGINE = LoadProgress | EngineReady | EngineFailed | EngineDied | RunState | ServerModels
+_CHANGES_THE_ENGINE = (
+    LoadProgress | EngineReady | EngineFailed | EngineDied | RunState | ServerModels | Attachment | CacheKeyframe
+    | ReplyKept
+)  # fmt: skip
 
 
 def _pieces(event: EngineEvent) -> Iterator[EngineEvent]:

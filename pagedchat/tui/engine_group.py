@@ -167,7 +167,8 @@ class EngineGroups:
         self.ending: list[EngineGroup] = []
         """Those that were closed, whose engines may not have ended yet."""
         first = None if options.has_engine else options.servers[0]
-        self.shown = self._add(link, options.model, Recorder(options.trace), first)
+        recorder = Recorder(options.trace, joins=bool(options.attached))
+        self.shown = self._add(link, options.model, recorder, first)
         """The group of the active chat."""
 
     # --- which there are ----------------------------------------------------------------------------
@@ -273,6 +274,7 @@ class EngineGroups:
         self, link: EngineLink, model: str, recorder: Recorder, server: "ServerAddress | None" = None
     ) -> EngineGroup:
         view = EngineView(self._clock)
+        view.attached_to = self._options.attached
         desk = ChatDesk(link.send, self._options, lambda: (chat.session_id for chat in self.chats))
         desk.on_change = self._chats_changed
         if self._all:  # how replies are read is chosen for all chats

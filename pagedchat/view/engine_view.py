@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Callable
 
 from pagedchat.chat.sanitize import one_line
+from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import (
+    Attachment,
+    CacheKeyframe,
     EngineDied,
     EngineEvent,
     EngineFailed,
@@ -56,6 +59,10 @@ class EngineView:
         """Said so far, those forgotten included."""
         self.left_behind = NOTHING
         """What the last engine had that the next one is to have, or cannot have."""
+        self.attachment: Attachment | None = None
+        """Where the engine is, for one that is a server's, and whether it can be reached; None for one's own."""
+        self.attached_to = ""
+        """Host and port of the server, where the engine is one's; empty: it is one's own."""
         self.travel: TimeTravel | None = None
         """What puts the past into this view, where anything is recorded."""
         self.reset()
@@ -104,10 +111,30 @@ class EngineView:
                 self._notice(event)
             case IntegrityBroken():
                 self.broken = event
+            case CacheKeyframe() if self.live is not None:
+                self._begin_at(self.live, event)
+            case _:
+                self._apply_state(event)
+
+    def _apply_state(self, event: EngineEvent) -> None:
+        """Whether there is an engine, and whether it can be reached."""
+        match event:
+            case Attachment():
+                self.attachment = event
             case EngineDied():
                 if self.live is not None:
                     self.left_behind = LeftBehind(self.paused, self.pace, self.limit, len(self.live.mirror.pinned))
                 self.reset()
+
+    def _begin_at(self, live: EngineState, event: CacheKeyframe) -> None:
+        """The cache in the middle of a run; what came before it is not known."""
+        mirror = keyframe.restore(keyframe.decode(event.state))
+        self.live = EngineState(live.info, self.name, mirror, self.token_texts)
+        self.live.set_paused(live.paused)
+        self.live.join()
+        self.past = None
+        self.highlighted = frozenset()
+        self._heard_at = self._clock()
 
     def _begin(self, event: LoadProgress | ServerModels | EngineReady | EngineFailed) -> None:
         """An engine, or a server, is on its way, or there, or cannot be had."""

@@ -28,6 +28,8 @@ class UiOptions:
     """Hub id or folder, shown until the engine says what it found."""
     beside: str = ""
     """Another model that stands beside it from the start; empty: none."""
+    attached: str = ""
+    """Host and port of the server whose engine it is; empty: the engine is one's own."""
     has_engine: bool = True
     """Whether there is an engine of this machine; without one the first of the servers stands in its place."""
     servers: tuple["ServerAddress", ...] = ()

@@ -220,3 +220,21 @@ def test_what_was_left_out_makes_sense_whatever_a_file_says(history, settings):
     again = session_of(replace(record_of(session, "", "m"), settings=settings), 1)
     assert again.when_full == "stop"
     assert again.num_left_out in (0, 2)
+
+
+def test_a_reply_that_was_cut_short_and_goes_on_at_a_server_is_the_same_turn(history):
+    session = said("one")
+    session.append("Once upon", 2)
+    kept(history, session)
+    history.store.close_left_open([])
+    again = session_of(history.store.read(session.chat_id), 1)
+    history.store._written.clear()  # as in another run of the program
+    again.go_on_with(again.entries[-1], 70)
+    again.start()
+    again.append("Once upon a time", 4)
+    assert texts(kept(history, again)) == ["one", "Once upon a time"]
+    again.finish("stop")
+    found = kept(history, again)
+    assert (texts(found), num_turns(history)) == (["one", "Once upon a time"], 2)
+    assert found.turns[-1].ending == "complete"
+    assert len(history.search.chats("time").chats) == 1

@@ -166,4 +166,4 @@ async def served_app(
             await asyncio.sleep(0)
         link.assert_at_rest()
     finally:
-        await opened.llm.close()
+        await opened.close()

@@ -40,7 +40,7 @@ def test_a_limit_is_told_in_words_and_as_the_state_after_what_it_did():
     rig.send(ask(1, 10, "Hello Hello"), ask(2, 20, "Hello there"))
     rig.step(3)
     rig.send(cmd.SetLimit(6))
-    assert notices(rig) == [("Limit 6: 14 blocks withheld, chat 2 preempted.", "", False)]
+    assert notices(rig) == [("Limit 6: 14 blocks withheld, 1 chat preempted.", "", False)]
     assert rig.events[-2] == ev.RunState(False, 0.0, 6)
     assert len(rig.mirror().withheld) == 14
     rig.send(cmd.SetLimit(None))

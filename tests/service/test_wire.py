@@ -128,6 +128,12 @@ EVENTS = [
     ev.EngineNotice("No.", "Do.", failed=True),
     ev.IntegrityBroken(4, "1 and 2 differ", "dump.json"),
     ev.EngineDied(-9, "log", True),
+    ev.RequestWaits(1, 2, "The server is busy."),
+    ev.ServerModels("lab", ["a", "b"]),
+    ev.ServerFigures(running=1.0),
+    ev.CacheKeyframe(b"state"),
+    ev.ReplyKept(1, 2, 3, [("user", "é")], "so far", False),
+    ev.Attachment("127.0.0.1:8000", "it does not answer"),
 ]
 
 NESTED = b"\x97\xa5Steps\x90" + b"\x91" * 50_000 + b"\xc0" * 5

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pagedchat.events import EngineDied, RunState, Steps
+from pagedchat.events import CacheKeyframe, EngineDied, RunState, Steps, TokenTexts
 from pagedchat.trace.format import TraceError
 from pagedchat.trace.notable import event_after, event_before, is_notable
 from pagedchat.trace.reader import open_trace
@@ -205,3 +205,25 @@ def test_what_is_no_part_of_a_trace_is_ignored() -> None:
     recorder.keep_up()
     recorder.close()
     assert (recorder.recording, recorder.problem) == (None, None)
+
+
+def test_a_recording_may_begin_in_the_middle_of_a_run(run: RecordedEngine, tmp_path) -> None:
+    recorder = Recorder(tmp_path / "joined.trace", joins=True)
+    whole, middle, info = run.recorder.recording, 100, run.view.info
+    assert whole is not None
+    assert info is not None
+    mirror = whole.mirror_at(middle)
+    recorder.apply(info, None, {})
+    recorder.apply(TokenTexts([5], [b"five"]), None, {})
+    recorder.apply(CacheKeyframe(b""), mirror, {})
+    for report in whole.reports(middle, 300):
+        mirror.apply(report)
+        recorder.apply(Steps([report]), mirror, {1: "tale"})
+    recorder.close()
+    assert recorder.recording is not None
+    for recording in (recorder.recording, open_trace(tmp_path / "joined.trace")):
+        assert (recording.first, recording.end) == (middle, 300)
+        assert recording.first_step == whole.step_at(middle)
+        assert recording.token_texts[5] == b"five"
+        for position in (middle, middle + 1, 300):
+            assert bare(recording.mirror_at(position)) == run.mirrors[position]

@@ -39,7 +39,7 @@ class Access:
         error = self._refused(scope) if scope["type"] in ("http", "websocket") else None
         if error is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
+        elif scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
             await error.response()(scope, receive, send)
         else:
             await receive()

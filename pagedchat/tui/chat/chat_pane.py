@@ -119,6 +119,8 @@ class ChatPane(QuietBorder, Vertical):
         self._refresh_notice()
         if returned := self.session.take_returned():
             self.composer.put_before(returned)
+        if prompt := self.session.take_taken_up():
+            self.composer.take_out(prompt)
 
     def on_resize(self) -> None:
         """The border's texts shrink and grow with the pane."""

@@ -16,6 +16,7 @@ from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
 from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.session import without
 from pagedchat.settings.places import drafts_path
 from pagedchat.tui.actions import (
     APP_ACTIONS,
@@ -167,6 +168,11 @@ class Composer(TextArea):
     def put_before(self, prompt: str) -> None:
         """Bring a prompt back for editing, ahead of what is being written."""
         self._show("\n\n".join(part for part in (prompt, self.text) if part))
+
+    def take_out(self, prompt: str) -> None:
+        """A prompt that was brought back is not to be edited after all; what was written behind it stays."""
+        if (rest := without(self.text, prompt)) != self.text:
+            self._show(rest)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()

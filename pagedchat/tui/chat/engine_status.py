@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import drawable, one_line
-from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress, ServerModels
+from pagedchat.events import Attachment, EngineDied, EngineFailed, IntegrityBroken, LoadProgress, ServerModels
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.key_names import with_keys
@@ -85,8 +85,10 @@ def _why_not_ready(
 ) -> Status | None:
     """Why there is no engine yet, or no more; None where there is one."""
     if view.failure is not None:
-        told = _away if elsewhere else _failed
-        return Status("failed", told(view.failure, second=bool(view.called)))
+        told = _away(view.failure, second=bool(view.called)) if elsewhere else _failed(view, view.failure)
+        return Status("failed", told)
+    if view.attachment is not None and view.attachment.lost:
+        return Status("died", _lost(view.attachment, width))
     if died is not None and not died.next_model:
         return Status("died", _died(died, view.loading, width))
     if view.choice is not None:
@@ -107,13 +109,17 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
     return join(parts, width)
 
 
-def _failed(failure: EngineFailed, *, second: bool) -> Content:
-    leaves = "/model --close closes it" if second else "^Q quits"
+def _failed(view: EngineView, failure: EngineFailed) -> Content:
+    leaves = "/model --close closes it" if view.called else "^Q quits"
+    if view.attached_to:
+        what, ways = f"Not attached to {one_line(view.attached_to)}\n", "F12 tries again"
+    else:
+        what, ways = "The engine could not start\n", "F12 tries again · ^L loads another model"
     return Content.assemble(
-        ("The engine could not start\n", "bold $text-error"),
+        (what, "bold $text-error"),
         drawable(failure.message),
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
-        (with_keys(f"\nF12 tries again · ^L loads another model · {leaves}"), FAINT),
+        (with_keys(f"\n{ways} · {leaves}"), FAINT),
     )
 
 
@@ -151,6 +157,15 @@ def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Conten
     ]
     if died.log_file:
         parts.append(LinePart(3, text(f"log: {one_line(died.log_file)}", MUTED)))
+    return join(parts, width, " · ")
+
+
+def _lost(attachment: Attachment, width: int) -> Content:
+    parts = [
+        LinePart(0, text(f"No connection to {one_line(attachment.where)}: {one_line(attachment.lost)}", "bold")),
+        LinePart(1, text("trying again …")),
+        LinePart(2, text("replies go on there; what you ask is sent then", MUTED)),
+    ]
     return join(parts, width, " · ")
 
 

@@ -15,6 +15,8 @@ from pagedchat.view.state.server import ServerState
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _BAR_CELLS = 8
+_REACHED = {True: "$text-accent", False: "$text-error"}
+"""How a server's address is drawn."""
 _SEPARATOR, _GAP = text(" │ ", FAINT), Content("  ")
 _SEPARATOR_CELLS, _GAP_CELLS = 3, 2
 """Never asked of themselves: Textual 8.2 counts what it has counted once with every line that it joins."""
@@ -69,6 +71,10 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
             LinePart(0, text(_called(view, model), "bold")),
         ]
     ]
+    if view.attachment is not None:
+        groups[0].append(
+            LinePart(1, text(f"@ {one_line(view.attachment.where)}", _REACHED[not view.attachment.lost]))
+        )
     if view.server is not None:
         groups += _server_parts(view.server)
     elif info is not None:

@@ -229,6 +229,13 @@ class PaneScreen(GroupScreen):
         await self._grid_of(self._groups.of(chat)).add(chat, after=after)
         self.place_panes()
 
+    async def add_missing_panes(self) -> None:
+        """A pane for each chat that has come to a desk by itself."""
+        shown = {id(pane.session) for pane in self._panes}
+        for chat in self._groups.chats:
+            if id(chat) not in shown:
+                await self.add_pane(chat)
+
     async def move_pane(self, chat: ChatSession, source: EngineGroup, target: EngineGroup) -> None:
         """A chat, and what is written in its composer, goes from one group to another; the last one of its group
         makes way for an empty one."""

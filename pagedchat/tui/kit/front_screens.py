@@ -1,4 +1,4 @@
-"""Two small screens that stand in front of all others: a question before something is lost, and too little room."""
+"""Small screens that stand in front of all others: questions before something is lost, and too little room."""
 
 from typing import ClassVar
 
@@ -44,6 +44,38 @@ class ConfirmScreen(ModalScreen[bool]):
     def action_answer(self, sure: bool) -> None:
         """Close with the answer."""
         self.dismiss(sure)
+
+
+class LeaveScreen(ModalScreen[str | None]):
+    """Enter or d: `"detach"`. c: `"close"`. Esc: None, go back."""
+
+    CSS_PATH = "front_screens.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,d,y", "answer('detach')", "detach"),
+        Binding("c", "answer('close')", "close the chats"),
+        Binding("escape,n,ctrl+c", "answer('')", "no"),
+    ]
+
+    def __init__(self, question: str, detail: str) -> None:
+        super().__init__()
+        self._question = question
+        self._detail = detail
+
+    def compose(self) -> ComposeResult:
+        """Question, what it means, the three keys."""
+        keys = (("Enter", " leave them there   "), ("c", " close them there   "), ("Esc", " go back"))
+        with Vertical():
+            yield Static(Content.styled(self._question, "bold"))
+            yield Static(Content.styled(self._detail, MUTED))
+            yield Static(
+                Content.assemble(
+                    *(part for key, does in keys for part in ((key, "bold $text-primary"), (does, MUTED)))
+                )
+            )
+
+    def action_answer(self, choice: str) -> None:
+        """Close with the answer."""
+        self.dismiss(choice or None)
 
 
 class TooSmallScreen(ModalScreen[None]):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from pagedchat.engine.mirror import CacheMirror
-from pagedchat.view.owners import GLYPHS as OWNERS
+from pagedchat.view.owners import ALL_GLYPHS as OWNERS
 
 ColorMode = Literal["owner", "refs", "age", "fill", "hash"]
 COLOR_MODES: tuple[ColorMode, ...] = ("owner", "refs", "age", "fill", "hash")

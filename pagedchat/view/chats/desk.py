@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pagedchat.chat.identity import new_id
+from pagedchat.chat.resuming import asked_entries, fill, resume
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.tree import shared_length
@@ -20,6 +22,7 @@ from pagedchat.events import (
     EngineEvent,
     EngineFailed,
     EngineReady,
+    ReplyKept,
     RequestFailed,
     RequestFinished,
     RequestStarted,
@@ -190,7 +193,11 @@ class ChatDesk:
         child.ask(question, request_id)
         child.enqueue(prompt)
         room = msgspec.structs.replace(chat.overrides, max_tokens=room_for_reply(self.context_limit))
-        self._send(Generate(child.session_id, request_id, child.turns, room, self._options.raw))
+        self._send(
+            Generate(
+                child.session_id, request_id, child.turns, room, self._options.raw, chat_id=self._kept_as(child)
+            )
+        )
         missing = f" Its oldest {count(num_missing, 'turn')} did not fit and are not in it." if num_missing else ""
         child.notify(Notice(
             f"The context of {one_line(chat.label)} is nearly full: here it is summed up, then answered.{missing}",
@@ -233,7 +240,11 @@ class ChatDesk:
         request_id, turns = self._new_request(), chat.turns
         if not chat.go_on(request_id):
             return False
-        self._send(Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw))
+        self._send(
+            Generate(
+                chat.session_id, request_id, turns, chat.overrides, self._options.raw, chat_id=self._kept_as(chat)
+            )
+        )
         self.on_change()
         return True
 
@@ -243,7 +254,7 @@ class ChatDesk:
         child = chat.fork(self.free_id(), request_id)
         child.name = fork_name(chat.name, self._names())
         self.chats.insert(self.chats.index(after or chat) + 1, child)
-        self._send(Fork(chat.session_id, child.session_id, request_id))
+        self._send(Fork(chat.session_id, child.session_id, request_id, self._kept_as(child)))
         self.on_change()
         return child
 
@@ -294,6 +305,7 @@ class ChatDesk:
         self._send(Generate(
             child.session_id, request_id, child.turns, child.overrides, self._options.raw,
             [token.token_ids[0] for token in begun], b"".join(token.texts[0] for token in begun),
+            chat_id=self._kept_as(child),
         ))  # fmt: skip
         self.on_change()
         return child
@@ -377,6 +389,8 @@ class ChatDesk:
         match event:
             case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed() | RequestWaits():
                 self._apply_to_chat(event)
+            case ReplyKept():
+                self._take_back(event)
             case EngineReady() if event.server is not None:
                 self.context_limit = event.max_model_len
             case EngineReady():
@@ -385,7 +399,7 @@ class ChatDesk:
                 self._interrupt_all(keep_queued=event.restarting)
             case EngineFailed():
                 self._interrupt_all(keep_queued=False)
-        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed):
+        if isinstance(event, RequestFinished | RequestFailed | EngineDied | EngineFailed | ReplyKept):
             self.on_change()
 
     def _apply_to_chat(self, event: RequestEvent) -> None:
@@ -407,6 +421,26 @@ class ChatDesk:
             case RequestFinished():
                 chat.finish(event.reason, event)
                 self._after_reply(chat, event)
+
+    def _take_back(self, kept: ReplyKept) -> None:
+        """A server has gone on with a chat of this desk, or of a terminal that is gone and whose chats are not kept
+        here: that one gets a place, by its number if nobody has it."""
+        chat = next((chat for chat in self.chats if chat.chat_id == kept.chat_id), None)
+        if chat is not None and resume(chat, kept) != "apart":
+            chat.dismiss()  # that it was reopened: its blocks are where they were
+            return
+        if not asked_entries(kept):
+            return
+        taken = kept.session_id in set(self._numbers())
+        apart = ChatSession(self.free_id() if taken else kept.session_id, overrides=self._options.overrides)
+        fill(apart, kept)
+        apart.name = name_from(kept.turns[-1][1]) if chat is None else fork_name(chat.name, self._names())
+        if chat is not None:
+            apart.chat_id = apart.tree_id = new_id()
+        self.add(apart)
+        if taken:  # by another chat of the same number: the server's sequence is that one's from now on
+            apart.append(kept.text, 0)
+            apart.interrupt()
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
@@ -443,8 +477,13 @@ class ChatDesk:
 
     def _generate(self, chat: ChatSession, request_id: int, beam_width: int = 0) -> None:
         self._send(Generate(
-            chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, beam_width=beam_width
+            chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, beam_width=beam_width,
+            chat_id=self._kept_as(chat),
         ))  # fmt: skip
+
+    def _kept_as(self, chat: ChatSession) -> int:
+        """By what a server is to know a chat of which it keeps the reply."""
+        return chat.chat_id if self._options.attached else 0
 
     def _new_request(self) -> int:
         self._next_request += 1

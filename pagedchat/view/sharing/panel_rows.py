@@ -10,6 +10,7 @@ from rich.cells import cell_len
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.units import format_size
+from pagedchat.view.owners import shown_number
 from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import bar, count, fit, short_label, to_ascii
 from pagedchat.view.sharing.prefix_tree import PrefixNode, PrefixTree
@@ -57,13 +58,20 @@ def matrix_rows(mirror: CacheMirror, chats: Chats, width: int, signs: Signs) -> 
     label = min(MAX_LABEL, max(map(cell_len, chats.names.values()), default=0))
     shown = list(chats.names)[: max(1, (width - label) // _COLUMN)]
     counts = shared_blocks(mirror, shown)
-    yield [(" " * label, ""), *((f"{chats.number(one):>{_COLUMN}}", f"@{chats.number(one)}") for one in shown)]
+    yield [
+        (" " * label, ""),
+        *((f"{shown_number(chats.number(one)):>{_COLUMN}}", f"@{chats.number(one)}") for one in shown),
+    ]
     for row in shown:
         name = fit(short_label(chats.names[row], label), label)
         cells = [_cell(counts.get((row, column), 0), row == column, signs) for column in shown]
         yield [(to_ascii(name) if signs.ascii_only else name, f"@{chats.number(row)}"), *cells]
     if hidden := len(chats.names) - len(shown):
         yield [(f"and {count(hidden, 'more chat')}, for which there is no room", "dim")]
+
+
+def _head(number: int, width: int) -> Piece:
+    return f"{shown_number(number):>{width}}", f"@{number}"
 
 
 def _cell(number: int, own: bool, signs: Signs) -> Piece:
@@ -105,7 +113,7 @@ def _cells(pieces: Pieces) -> int:
 def advice_rows(twins: Twins | None, chats: Chats) -> Iterator[Pieces]:
     """What could be shared and is not."""
     if twins is not None:
-        names = " ".join(str(chats.number(seq_id)) for seq_id in twins.seq_ids)
+        names = " ".join(shown_number(chats.number(seq_id)) for seq_id in twins.seq_ids)
         advice = f"fork instead of paste saves {count(twins.num_blocks, 'block')}"
         yield [(advice, "advice"), (f": chats {names} hold equal beginnings apart", "dim")]
 
@@ -133,7 +141,9 @@ def node_row(
 
 
 def _owners(node: PrefixNode, mirror: CacheMirror, chats: Chats, signs: Signs) -> Pieces:
-    pieces: Pieces = [(f" {chats.number(one)}", f"@{chats.number(one)}") for one in node.owners[:_SHOWN_OWNERS]]
+    pieces: Pieces = [
+        (f" {shown_number(chats.number(one))}", f"@{chats.number(one)}") for one in node.owners[:_SHOWN_OWNERS]
+    ]
     if more := len(node.owners) - len(pieces):
         pieces.append((f" +{more}", "dim"))
     if not node.owners:

@@ -76,6 +76,12 @@ class EngineState:
             self.columns.pause()
         self.paused = paused
 
+    def join(self) -> None:
+        """The mirror is that of an engine in the middle of its work: its last report counts as heard."""
+        if self.mirror.last is not None:
+            self.history.append(self.mirror.last)
+            self._num_entries += len(self.mirror.last.batch)
+
     def fold(self, report: StepReport) -> None:
         """Take in the next report."""
         self._fold(report)

@@ -18,7 +18,7 @@ from pagedchat.view.blocks.kinds import AGE_LIMITS, FULL, IDLE, glyph
 from pagedchat.view.blocks.map_layout import BlockLayout, gutter_width
 from pagedchat.view.blocks.map_picture import Look
 from pagedchat.view.blocks.pool_kinds import SHARES
-from pagedchat.view.owners import GLYPHS
+from pagedchat.view.owners import ANOTHERS_GLYPH, GLYPHS
 from pagedchat.view.sentences.words import MANY, superscript
 
 CURSOR, LIT, EMPTY = "cursor", "lit", "none"
@@ -49,6 +49,7 @@ def map_colors(color_of: Callable[[str], Color], background: Color, theme: Theme
             colors[f"{kind}{step}"] = colors[first].blend(colors[last], step / highest)
     owners = owner_colors(theme)
     colors.update(("@" + sign, owners[index % len(owners)]) for index, sign in enumerate(GLYPHS))
+    colors["@" + ANOTHERS_GLYPH] = colors["shared"].blend(background, 0.5)
     return colors
 
 

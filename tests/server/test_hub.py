@@ -1,0 +1,122 @@
+"""One engine behind a hub: whatever clients do, each sees the engine's cache, its own texts, and nobody else's."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagedchat import events as ev
+from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Pin, Resume, SetLimit, Stop, Unpin
+from tests.server.hub_walk import SECRETS, Listener, RigLink
+
+COMMON = ("The boat left before dawn and nobody looked up ", "Once upon a time there was a block ", "x")
+
+
+class Walk:
+    """Clients that come and go, ask, fork, stop and read when they like."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = choose = random.Random(seed)
+        self.link = RigLink(
+            choose.choice([14, 30, 80]),
+            num_host_blocks=choose.choice([0, 8]),
+            preemption_mode=choose.choice(["recompute", "swap"]),
+            max_num_batched_tokens=choose.choice([8, 64]),
+        )
+        self.secrets = list(SECRETS)
+        self.listeners: list[Listener] = []
+        self.wanted: list[tuple[Listener, int]] = []
+        self.join()
+
+    def run(self, num: int) -> None:
+        verbs = {
+            "join": 1, "leave": 0.5, "ask": 8, "fork": 2, "stop": 1, "close": 2, "pool": 1.5, "step": 14, "read": 8,
+            "stall": 1,
+        }  # fmt: skip
+        for verb in self.random.choices(list(verbs), list(verbs.values()), k=num):
+            getattr(self, verb)()
+            self.link.pump()
+        self.link.send(SetLimit(None))
+        self.link.send(Unpin())
+        self.link.send(Resume())
+        for _ in range(3000):
+            if not self.link.rig.loop.may_step:
+                break
+            self.link.step()
+        self.link.pump()
+        for listener in self.listeners:
+            listener.read()
+            listener.check(self.link)
+        for listener, request_id in self.wanted:
+            if listener in self.listeners:
+                assert request_id in listener.ended
+                said = listener.texts.get(request_id, "")
+                assert set(said) <= {listener.secret}, "a text of its own, and nothing else"
+                ended = listener.ended[request_id]
+                if isinstance(ended, ev.RequestFinished) and ended.num_prompt_tokens:  # else a fork at rest
+                    assert len(said) == ended.num_tokens
+        assert not self.link.hub.numbers.asked
+
+    def some(self) -> Listener:
+        return self.random.choice(self.listeners)
+
+    def join(self) -> None:
+        if len(self.listeners) < 4 and self.secrets:
+            secret = self.secrets.pop() if self.random.random() < 0.8 else ""
+            role = "terminal" if secret else "onlooker"
+            limit = self.random.choice([40, 100_000])
+            self.listeners.append(Listener(self.link.hub.client(role, max_waiting=limit), secret))
+
+    def leave(self) -> None:
+        if len(self.listeners) > 1:
+            gone = self.some()
+            gone.read()
+            gone.check_secrets()
+            self.listeners.remove(gone)
+            self.link.hub.leave(gone.client)
+
+    def ask(self) -> None:
+        who = self.some()
+        prompt = self.random.choice(COMMON)[: self.random.randint(1, 60)] + (who.secret or "z")
+        request = who.ask(self.random.randint(1, 3), prompt, max_tokens=self.random.choice([1, 5, 30]))
+        if who.secret:
+            self.wanted.append((who, request))
+
+    def fork(self) -> None:
+        who = self.some()
+        who.last_request += 1
+        new = 100 + who.last_request
+        who.client.send(Fork(self.random.randint(1, 3), new, who.last_request))
+        if who.secret:
+            self.wanted.append((who, who.last_request))
+
+    def stop(self) -> None:
+        self.some().client.send(Stop(self.random.randint(1, 3)))
+
+    def close(self) -> None:
+        self.some().client.send(Close(self.random.randint(1, 3)))
+
+    def pool(self) -> None:
+        block = self.random.randrange(14)
+        command = self.random.choice(
+            [Pin(block), Unpin(), Evict(block), FlushCache(), SetLimit(12), SetLimit(None)]
+        )
+        self.some().client.send(command)
+
+    def step(self) -> None:
+        self.link.step(self.random.choice([1, 1, 5]))
+
+    def read(self) -> None:
+        who = self.some()
+        who.read()
+        who.check(self.link)
+
+    def stall(self) -> None:
+        """Somebody who does not read, while a lot happens."""
+        self.link.step(20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_clients_see_the_engine_their_own_texts_and_nobody_elses(seed: int) -> None:
+    Walk(seed).run(60)
