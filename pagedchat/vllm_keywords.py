@@ -5,7 +5,9 @@ is told why it does nothing, before anything is loaded or run.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
@@ -110,6 +112,27 @@ SAMPLING_KEYWORDS: Mapping[str, NoMeaning] = {
     "extra_args": NoMeaning("Nobody would read it.", (None, {})),
 }
 """Of `SamplingParams()`."""
+
+_COMPACT = "JSON is written without blanks but those after a comma and a colon."
+FORM_KEYWORDS: Mapping[str, NoMeaning] = {
+    "disable_any_whitespace": NoMeaning(_COMPACT, (None, False, True)),
+    "whitespace_pattern": NoMeaning(_COMPACT),
+    "disable_additional_properties": NoMeaning("A schema says so: additionalProperties.", (None, False)),
+    "disable_fallback": NoMeaning(_ONE_GUIDE, (None, False, True)),
+    "structural_tag": NoMeaning("Give a grammar that has the tags in it."),
+}
+"""Of `StructuredOutputsParams()`."""
+
+
+class TakesOthers(msgspec.StructMeta):
+    """Of structs that take vLLM's keywords that have no meaning here: those in their `_no_meaning`."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805, D102 - a class's own
+            others = {name: given.pop(name) for name in cls._no_meaning if name in given}
+            check_keywords(f"{cls.__name__}()", others, cls._no_meaning)
+            return super().__call__(**given)
 
 
 def check_keywords(call: str, given: Mapping[str, object], table: Mapping[str, NoMeaning]) -> None:

@@ -192,7 +192,7 @@ class EngineLoop:
             self._publish()
         elif self._publisher.is_due:
             self._publish()
-        else:
+        elif self.programs.is_busy:
             self.programs.tell_due()
             self._settle()
 
@@ -201,7 +201,8 @@ class EngineLoop:
         self._feed.tell_all()
         if self.chats.searches:
             self.chats.searches.tell()
-        self.programs.tell_all()
+        if self.programs.is_busy:
+            self.programs.tell_all()
         self._settle()
         self._publisher.flush(wait)
 
@@ -253,6 +254,7 @@ class EngineLoop:
         self._feed.follow(report)
         if self.chats.searches:
             self.chats.take_searches()
-        self.programs.follow(report)
+        if self.programs.is_busy:
+            self.programs.follow(report)
         if self._block_events is not None:
             self._block_events.add(report)
