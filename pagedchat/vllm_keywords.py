@@ -22,7 +22,7 @@ class NoMeaning(NamedTuple):
     """Values by which nothing is asked for."""
 
 
-_ONE_GPU = NoMeaning("One engine runs on one GPU, or on the CPU.", (1, None))
+_ONE_GPU = NoMeaning("Models are cut by tensor_parallel_size alone, over the GPUs of one machine.", (1, None))
 _TEXT_ALONE = NoMeaning("Prompts are text or tokens, nothing else.", (None, "", {}))
 _FROM_DISK = NoMeaning("Checkpoints are read as they lie in their folder or in the hub's cache.", (None, "auto"))
 _ONE_REVISION = NoMeaning("Of a hub id its newest revision is taken: give the folder of another one.")
@@ -38,7 +38,6 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
         "Code of a checkpoint is never run: models run by our own modules or by those of transformers.",
         (False, None),
     ),
-    "tensor_parallel_size": _ONE_GPU,
     "pipeline_parallel_size": _ONE_GPU,
     "data_parallel_size": _ONE_GPU,
     "distributed_executor_backend": _ONE_GPU,

@@ -128,6 +128,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"quantization": None}, "--quantize is None."),
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
+    (ModelConfig, {"tensor_parallel_size": "two"}, "--tensor-parallel-size is 'two'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
     (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
 ]

@@ -56,6 +56,8 @@ class LLM:
             read; "none": they stay as they are; "auto": whatever suits the machine.
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
+        tensor_parallel_size: GPUs of this machine over which the model is cut, one process for each; with
+            device="cpu" so many processes on the CPU. For models that our own modules run.
         batch_invariant: whether a reply is the same, bit for bit, alone and in any company, of requests that draw
             with a seed of their own too. Slower; for models that our own modules run.
         block_size: token slots in a block.

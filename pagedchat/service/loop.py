@@ -50,8 +50,12 @@ _SHORTEST_WAIT = 0.001
 class Received:
     """A command, or what one waits for, and when it came in, in seconds."""
 
-    command: AnyCommand | Rendered | Prepared
+    command: "AnyCommand | Rendered | Prepared | RunnerLost"
     time: float
+
+
+class RunnerLost:
+    """Runs no batch any more, though nobody has asked it for one."""
 
 
 Inbox = SimpleQueue[Received]
@@ -146,6 +150,8 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case RunnerLost():
+                self._core.runner.check()
             case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
                 self.programs.handle(command)
             case command:
@@ -199,7 +205,7 @@ class EngineLoop:
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
-        if self.chats.searches:
+        if self.chats.searches.running:
             self.chats.searches.tell()
         if self.programs.is_busy:
             self.programs.tell_all()
@@ -252,7 +258,7 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
-        if self.chats.searches:
+        if self.chats.searches.running:
             self.chats.take_searches()
         if self.programs.is_busy:
             self.programs.follow(report)

@@ -87,7 +87,7 @@ async def test_a_server_that_is_away_is_asked_again_with_the_next_prompt():
     heard = Heard(there)
     await there.start()
     failed = await heard.until(EngineFailed)
-    assert f"127.0.0.1:{port} cannot be reached" in failed.message
+    assert f"127.0.0.1:{port} cannot be reached: nobody answers there." in failed.message
     assert "does it run?" in failed.hint
     text, ended = await heard.reply("Hi", 1)
     assert (text, type(ended)) == ("", RequestFailed)
