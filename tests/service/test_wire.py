@@ -62,6 +62,8 @@ OUTPUT = RequestOutput(
 COMMANDS = [
     Configure(EngineConfig(model=ModelConfig(model="a/b"), cache=CacheConfig(num_blocks=7))),
     cmd.Generate(1, 2, [Turn("user", "日本 \x1b[31m")], SamplingOverrides(temperature=0.5, stop=["x"]), True),
+    cmd.Generate(1, 2, [], SamplingOverrides(logprobs=5), begun=[7, 8], begun_text=b"\xf0\x9f"),
+    cmd.Generate(1, 3, [], SamplingOverrides(), beam_width=4),
     cmd.Fork(1, 2, 3),
     cmd.Stop(1),
     cmd.Close(1),
@@ -108,6 +110,8 @@ REPORT = ev.StepReport(
     ev.Counters(steps=3),
 )
 EVENTS = [
+    ev.TextDelta(1, 2, "é", 3, [ev.ToldToken(0, 1, 2, [5, 6], [b"\xc3", b"x"], ev.packed([-1.5, -0.1]))], 4),
+    ev.TextDelta(1, 2, "", 3, anew=True),
     ev.LoadProgress("download", "model.safetensors", 1, 10, "B"),
     ready_info(sampling_defaults={"temperature": 0.7}, attention_backend="cuda", attention_reason="Why."),
     ev.EngineFailed("No.", "Do."),

@@ -135,13 +135,13 @@ def test_beams_are_called_so_in_lines_too(rig: EngineRig) -> None:
     rig.run_dry()
     view = view_of(rig)
     lines = [line.text for line in view.lines]
-    assert any("beam 1 → beam 2" in line for line in lines)
+    assert any("beam 10 → beam 11" in line for line in lines)
     begun = next(index for index, line in enumerate(lines) if "the first of 4 beams" in line)
     assert not any("request" in line for line in lines[begun:])
 
 
 def test_beams_have_names_beside_those_of_chats() -> None:
-    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6, is_beam=True) == "beam 7"
-    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6) == "request 7"
+    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6, is_beam=True) == "beam 16"
+    assert unlabelled(ce.FIRST_OF_PROGRAMS + 6) == "request 16"
     assert unlabelled(7) == "seq 7"
     assert owner_number(3, "3 tale") == 3
