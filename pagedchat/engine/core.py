@@ -288,7 +288,8 @@ class EngineCore:
             raise
         for seq, reason in salvage.failed:
             self._fail(seq, reason)
-        batch.scheduled, batch.meanwhile = salvage.scheduled, None
+        batch.scheduled = salvage.scheduled
+        self._plan_upkeep(batch)
         return salvage.output
 
     def flush(self) -> ev.StepReport | None:
@@ -304,13 +305,18 @@ class EngineCore:
         block_ops = self.blocks.block_ops
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        chunks = [item for item in scheduled if item.num_tokens > 1 and not item.draft] if run is None else []
         batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
         batch.searches = bool(self.groups.searches)
+        if run is None:
+            self._plan_upkeep(batch)
+        return batch
+
+    def _plan_upkeep(self, batch: SchedulerOutput) -> None:
+        """Blocks of prompts that it fills are to become findable while it runs, or after it."""
+        chunks = [item for item in batch.scheduled if item.num_tokens > 1 and not item.draft]
+        batch.meanwhile = self._upkeep if chunks else None
         if chunks:
             self._upkeep.begin(chunks)
-            batch.meanwhile = self._upkeep
-        return batch
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""
