@@ -61,11 +61,13 @@ class Timings(Event, frozen=True):
     """Before the forward pass: laying the batch out and handing it to the device."""
     attention: float = 0.0
     """Of `forward`, what attention took; the rest is mostly matrix products. 0 where not measured."""
+    draft: float = 0.0
+    """A draft model's passes, before the forward pass."""
 
     @property
     def total(self) -> float:
         """All phases together."""
-        return self.schedule + self.copy + self.launch + self.forward + self.sample + self.update
+        return self.schedule + self.draft + self.copy + self.launch + self.forward + self.sample + self.update
 
 
 class Counters(Event, frozen=True):

@@ -26,6 +26,7 @@ from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.draft_model import DraftModel, DraftRunner
 from pagedchat.engine.speculation.rows import execute_in_rows
 from pagedchat.engine.speculation.settle import settle
 from pagedchat.engine.stats import EngineStats, engine_stats
@@ -43,6 +44,7 @@ class EngineCore:
         runner: carries out the batches.
         clock: seconds, for the timings in the reports.
         grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
+        draft: carries out the batches of a draft model; None: there is none.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         *,
         grammars: Grammars | None = None,
+        draft: DraftRunner | None = None,
     ) -> None:
         self.limits = limits
         self.runner = runner
@@ -60,6 +63,9 @@ class EngineCore:
             limits.num_blocks, limits.block_size, limits.num_host_blocks, limits.enable_prefix_caching
         )
         self.scheduler = Scheduler(limits, self.blocks)
+        if draft is not None:
+            sizes = (limits.num_blocks, limits.block_size, limits.most_draft_rows)
+            self.scheduler.drafts.use(DraftModel(draft, *sizes, clock))
         self.watch = Watch(self.blocks, self.sequences)
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
@@ -107,6 +113,7 @@ class EngineCore:
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
         self._requests.check_choice(params)
+        self._requests.check_drafts(params)
         self._requests.check_form(params)
         self.groups.check_answers(params.n, len(seq) + len(token_ids))
         self._requests.check_beginning(seq, params)
@@ -259,14 +266,16 @@ class EngineCore:
         if self.scheduler.drafts.is_on:
             self.scheduler.drafts.learn(batch.scheduled, updated - started)
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
+        drafting = self.scheduler.drafts.model_seconds
         timings = ev.Timings(
-            scheduled - started,
+            scheduled - started - drafting,
             output.copy_seconds,
             output.forward_seconds or returned - scheduled - not_forward,
             output.sample_seconds,
             updated - returned + upkeep,
             output.launch_seconds,
             output.attention_seconds,
+            drafting,
         )
         self.watch.check(batch.scheduled)
         report = self._report(entries, timings)
