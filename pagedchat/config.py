@@ -164,8 +164,8 @@ class SpeculationConfig(_Checked):
     """Whether tokens are guessed and several verified in one step."""
 
     method: SpeculationMethod = "off"
-    """"lookup": what followed the last tokens earlier in prompt and reply; "model": what a small model says; "off": no
-    drafts, save for requests that ask for them."""
+    """"lookup": what followed the last tokens earlier in prompt and reply; "model": what a small model says;
+    "off": no drafts, save for requests that ask for them."""
     model: str | None = None
     """The draft model, a name or a folder as that of `ModelConfig`, of the same vocabulary; for "model" alone."""
     num_speculative_tokens: int = 10

@@ -164,6 +164,10 @@ class EngineReady(Event, frozen=True):
     kv_cache_dtype: str = ""
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
+    draft_model: str = ""
+    """That guesses tokens for this one; empty: none does."""
+    draft_block_bytes: int = 0
+    """What it keeps of a block besides."""
 
 
 class EngineFailed(Event, frozen=True):

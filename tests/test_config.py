@@ -81,6 +81,8 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
     (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
+    (SpeculationConfig, {"model": ""}, "--speculate is ''."),
+    (SpeculationConfig, {"model": "small"}, "--speculate is 'off', and the draft model 'small'."),
 ]
 
 

@@ -88,8 +88,9 @@ class LLM:
         max_model_len: tokens of a sequence, prompt and reply together; by default what the model allows.
         enforce_eager: no steps are captured as CUDA graphs: slower, and easier to look into.
         speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
-            prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
-            `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+            prompt and reply, `{"model": NAME}` by what a small model of the same vocabulary says, and several
+            verified in one step, which changes no token of any reply. Beside it `num_speculative_tokens` (10 at
+            most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.

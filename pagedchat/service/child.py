@@ -183,7 +183,7 @@ def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
 def _engine(
     loaded: "LoadedModel", text_model: TextModel, publisher: Publisher, inbox: Inbox, dump_dir: Path | None
 ) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
+    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, draft=loaded.draft)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
     chats = Chats(core, publisher, text_model, renderer=renderer)
     return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)

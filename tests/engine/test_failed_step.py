@@ -227,7 +227,7 @@ def test_who_failed_can_be_asked_again() -> None:
 
 
 def test_what_others_computed_beside_who_failed_is_found_and_their_forks_read_their_own() -> None:
-    """A prompt in two chunks: the fork comes between them, and its next token begins a block as the first one did."""
+    """A prompt in two chunks: the fork comes between them, and its next token begins a block as the first did."""
     rig = Rig(num_blocks=12)
     rig.engine.scheduler.limits = EngineLimits(num_blocks=12, block_size=SIZE, max_num_batched_tokens=9)
     bad, good = rig.ask([4]), rig.ask([*PREFIX, PREFIX[0], 4])
@@ -238,7 +238,9 @@ def test_what_others_computed_beside_who_failed_is_found_and_their_forks_read_th
     child = rig.engine.fork(good)
     rig.engine.stop(good)
     rig.finish()
-    assert rig.engine.sequences[child].output_token_ids == expected_reply([*PREFIX, PREFIX[0], 4], VOCAB, NUM_TOKENS)
+    assert rig.engine.sequences[child].output_token_ids == expected_reply(
+        [*PREFIX, PREFIX[0], 4], VOCAB, NUM_TOKENS
+    )
 
 
 def test_why_somebody_failed_is_forgotten_with_who_failed() -> None:

@@ -1,5 +1,5 @@
-"""Drafts that are looked up in the sequence itself. A draft of which nothing holds is followed by a pause, which is the
-longer the more there were in a row: other places in the text may be better.
+"""Drafts that are looked up in the sequence itself. A draft of which nothing holds is followed by a pause, which is
+the longer the more there were in a row: other places in the text may be better.
 
 Knows tokens and whether drafts pay; no blocks, no model.
 """

@@ -1,8 +1,8 @@
-"""Drafts by a model, for whom they are likely to pay. It goes by the chance alone that a token of its is accepted: where
-that is too low for any draft, there is a pause, and then a short draft for trial.
+"""Drafts by a model, for whom they are likely to pay. It goes by the chance alone that a token of its is accepted:
+where that is too low for any draft, there is a pause, and then a short draft for trial.
 
-A new request begins with the chance that others have found. Knows whether drafts pay, and asks the model for them; no
-blocks and no batches.
+A new request begins with the chance that others have found. Knows whether drafts pay, and asks the model for them;
+no blocks and no batches.
 """
 
 from pagedchat.config import SpeculationConfig

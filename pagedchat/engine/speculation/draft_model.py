@@ -192,7 +192,7 @@ class DraftModel:
         return drafts
 
     def _add_sampled(self, drafts: list[_Draft], rows: list[ScheduledSequence]) -> None:
-        """Run a pass, and give each draft its token; what was computed for it is of use where the draft is right."""
+        """Run a pass, and give each draft its token."""
         sampled = self._run(rows) if rows else None
         if sampled is None:
             return

@@ -50,6 +50,10 @@ class Drafts:
         """Have this one draft, for requests that want a model to."""
         self._by_model = ByModel(model, self._config)
 
+    def let_go(self) -> None:
+        """Of the draft model, for good."""
+        self._by_model = None
+
     def hear(self, params: SamplingParams) -> None:
         """A request goes by these."""
         self.is_on = self.is_on or params.speculate == "lookup"
@@ -128,7 +132,8 @@ class Drafts:
         if self._by_model is not None and of_model:
             self._by_model.read(of_model, self.worth)
             of_model = [plan for plan in of_model if plan.length]
-        if not self._pay([plan for plan in plans if plan.length], max([p.length for p in of_model], default=0), count):
+        num_passes = max([plan.length for plan in of_model], default=0)
+        if not self._pay([plan for plan in plans if plan.length], num_passes, count):
             return [[] for _ in sequences]
         if self._by_model is not None and of_model:
             for plan in of_model:

@@ -27,8 +27,8 @@ MOST_SAVED = 6.0
 _GRANTED = 1.5
 """Steps' time that is in it at the beginning."""
 _RESERVED, _MOST_RESERVED = 256.0, 1024.0
-"""Steps' time for what a draft model reads: at the beginning, and at the most. Who asks for a draft model is ready to
-wait once for what it has to read of the first prompt."""
+"""Steps' time for what a draft model reads: at the beginning, and at the most. Who asks for a draft model is ready
+to wait once for what it has to read of the first prompt."""
 _WARM_UP = 3
 """Steps without drafts of a size that are measured before there are drafts."""
 _STALE_AFTER = 200
@@ -119,9 +119,7 @@ class Worth:
         best = max(range(most), key=gains.__getitem__, default=-1)
         return best + 1 if best >= 0 and gains[best] > 0 else 0
 
-    def pays(
-        self, num_sequences: int, num_drafted: int, num_expected: float, passes_seconds: float = 0.0
-    ) -> bool:
+    def pays(self, num_sequences: int, num_drafted: int, num_expected: float, passes_seconds: float = 0.0) -> bool:
         """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
         can bear it if none is. `passes_seconds`: that it takes to make them."""
         value = self._plain[num_sequences].seconds / num_sequences

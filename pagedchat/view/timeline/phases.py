@@ -31,9 +31,11 @@ def step_phases(timings: Timings) -> list[Phase]:
         forward = [Phase("attention", timings.forward - products), Phase("products", products)]
     else:
         forward = [Phase("forward", timings.forward)]
-    draft = [Phase("draft", timings.draft)] if timings.draft > 0 else []
+    before = [Phase("schedule", timings.schedule)]
+    if timings.draft > 0:
+        before.append(Phase("draft", timings.draft))
     return [
-        Phase("schedule", timings.schedule), *draft, Phase("copy", timings.copy), Phase("launch", timings.launch), *forward,
+        *before, Phase("copy", timings.copy), Phase("launch", timings.launch), *forward,
         Phase("sample", timings.sample), Phase("update", timings.update),
     ]  # fmt: skip
 
