@@ -78,7 +78,7 @@ class DraftModel:
         """That the last `catch_up` and the last `propose` took."""
         self.num_passes = self.num_read = 0
         """Of the last `propose`, and tokens of the last `catch_up`."""
-        self._runner, self._clock = draft.runner, clock
+        self._runner, self.clock = draft.runner, clock
         self._block_size, self._most_rows = block_size, most_rows
         self._filled = [0] * num_blocks
         """Block -> its leading slots that the draft model has computed with what stands in them."""
@@ -127,7 +127,7 @@ class DraftModel:
     def catch_up(self, sequences: list[Sequence], most: int) -> None:
         """Compute what it lacks of some sequences, one after the other, without their last tokens; so many tokens
         together at most."""
-        began, left, writes = self._clock(), min(most, CHUNK_TOKENS), set[int]()
+        began, left, writes = self.clock(), min(most, CHUNK_TOKENS), set[int]()
         parts = []
         for seq in sequences:
             start = self.num_known(seq)
@@ -140,7 +140,7 @@ class DraftModel:
         if parts and self._run(parts) is not None:
             for part in parts:
                 self._fill(part.sequence, part.start, part.start + part.num_tokens)
-        self.read_seconds = self._clock() - began
+        self.read_seconds = self.clock() - began
 
     def _takes(self, seq: Sequence, start: int, end: int, writes: set[int]) -> bool:
         """Whether nobody else in the batch writes to the blocks that it writes to, and others share with it: a step
@@ -163,13 +163,13 @@ class DraftModel:
         Returns:
             For each a draft as long as was wanted; or an empty one, where it has to catch up first, or it raised.
         """
-        began = self._clock()
+        began = self.clock()
         self.num_passes = 0
         drafts = [_Draft(seq, most, _as_seen(seq, seq.sampling_params)) for seq, most in wanted]
         going = self._first_pass([each for each in drafts if each.most])
         while going and not self.is_broken:
             going = self._one_more([each for each in going if len(each.tokens) < each.most])
-        self.passes_seconds = self._clock() - began
+        self.passes_seconds = self.clock() - began
         return [[] if self.is_broken else each.tokens for each in drafts]
 
     def _first_pass(self, drafts: list[_Draft]) -> list[_Draft]:

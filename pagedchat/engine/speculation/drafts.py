@@ -8,6 +8,8 @@ in are given back after the step.
 Knows sequences, blocks and seconds; no queue, and not how drafts are made (`by_lookup`, `by_model`).
 """
 
+from collections.abc import Callable
+
 from pagedchat.config import SpeculationConfig, SpeculationMethod
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import BlockOp, ScheduledSequence
@@ -49,6 +51,11 @@ class Drafts:
     def use(self, model: DraftModel) -> None:
         """Have this one draft, for requests that want a model to."""
         self._by_model = ByModel(model, self._config)
+
+    def time_by(self, clock: Callable[[], float]) -> None:
+        """Another clock than the one that the draft model was given."""
+        if self._by_model is not None:
+            self._by_model.model.clock = clock
 
     def let_go(self) -> None:
         """Of the draft model, for good."""
