@@ -57,6 +57,11 @@ class ByModel:
         self._chance, self._num_drafts = FIRST_CHANCE, 0
         """Of a token to be accepted, over all requests, and how many drafts say so."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing is known of the model: it is to draft for one sequence, to see what comes of it."""
+        return self._num_drafts < _ENOUGH
+
     def begin_step(self) -> None:
         """Nothing was done for this step yet."""
         self.read_seconds = self.passes_seconds = 0.0
@@ -72,7 +77,7 @@ class ByModel:
         if worth is None:
             plan.length = most
             return plan
-        each = worth.pass_seconds(num_sequences)
+        each = worth.pass_seconds(num_sequences, self.model.share)
         plan.length = worth.best_length(num_sequences, drafting.chance, most, each)
         if plan.length:
             drafting.note_paid()
@@ -84,9 +89,11 @@ class ByModel:
         return plan
 
     def read(self, plans: list[Plan], worth: Worth | None) -> None:
-        """Have the model read what it lacks of texts. Of whom it is not done with by then, the plan is dropped."""
-        if worth is not None and self._num_drafts < _ENOUGH:
-            for plan in [plan for plan in plans if plan.length][1:]:
+        """Have the model read what it lacks of texts, for plans that have a length. Of whom it is not done with by
+        then, the plan is dropped."""
+        if worth is not None and self.is_new:
+            plans[0].length = min(plans[0].length, _MOST_IN_TRIAL)
+            for plan in plans[1:]:
                 plan.length = 0
         for is_trial in (False, True):
             behind = [plan for plan in plans if plan.length and plan.is_trial is is_trial]

@@ -44,6 +44,8 @@ class DraftRunner:
     """Over a cache with as many blocks as the model's, of the same size."""
     model_len: int
     """Tokens of a sequence that it can read."""
+    share: float = 0.25
+    """About what a step of its takes of one of the model's."""
 
 
 @dataclass(slots=True)
@@ -70,8 +72,8 @@ class DraftModel:
     def __init__(
         self, draft: DraftRunner, num_blocks: int, block_size: int, most_rows: int, clock: Callable[[], float]
     ) -> None:
-        self.model_len = draft.model_len
-        """Tokens of a sequence that it can read."""
+        self.model_len, self.share = draft.model_len, draft.share
+        """See `DraftRunner`."""
         self.is_broken = False
         """Whether it raised: it drafts no more."""
         self.read_seconds = self.passes_seconds = 0.0

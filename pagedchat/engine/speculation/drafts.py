@@ -161,8 +161,11 @@ class Drafts:
         """Whether these pay together, with so many passes of the draft model."""
         if self.worth is None or not planned:
             return True
+        if num_passes and self._by_model is not None and self._by_model.is_new:
+            return self.worth.can_try
         num_expected = sum([expected(plan.chance, plan.length) for plan in planned])
-        passes = num_passes * self.worth.pass_seconds(num_sequences) if num_passes else 0.0
+        share = self._by_model.model.share if self._by_model else 0.0
+        passes = num_passes * self.worth.pass_seconds(num_sequences, share) if num_passes else 0.0
         return self.worth.pays(num_sequences, sum([plan.length for plan in planned]), num_expected, passes)
 
     def _make_room(self, seq: Sequence, count: int) -> int:

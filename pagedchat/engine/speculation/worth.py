@@ -41,8 +41,6 @@ _MORE_FOR_TWICE = 1.5
 """Times that twice as many drafted tokens are taken to cost, until that was measured."""
 _AT_FIRST = 8
 """Tokens drafted in a step, at most, before any was measured."""
-_FIRST_PASS = 0.25
-"""What a draft model's pass is taken to be of a step, until it was measured."""
 _READ_AT_FIRST = 32
 """Tokens that it reads before that was measured."""
 _FORGOTTEN = 0.01
@@ -119,6 +117,11 @@ class Worth:
         best = max(range(most), key=gains.__getitem__, default=-1)
         return best + 1 if best >= 0 and gains[best] > 0 else 0
 
+    @property
+    def can_try(self) -> bool:
+        """Whether something may be tried of which nothing is known."""
+        return (self._balance or 0.0) > 0
+
     def pays(self, num_sequences: int, num_drafted: int, num_expected: float, passes_seconds: float = 0.0) -> bool:
         """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
         can bear it if none is. `passes_seconds`: that it takes to make them."""
@@ -192,10 +195,10 @@ class Worth:
 
     # --- a draft model's own work -------------------------------------------------------------------
 
-    def pass_seconds(self, num_sequences: int) -> float:
-        """Of a draft model for so many that decode; until that was measured, a share of a step."""
+    def pass_seconds(self, num_sequences: int, share: float) -> float:
+        """Of a draft model for so many that decode; until that was measured, this share of a step."""
         size = num_sequences.bit_length()
-        return self._passes.get(size) or _FIRST_PASS * self._plain[num_sequences].seconds
+        return self._passes.get(size) or share * self._plain[num_sequences].seconds
 
     def note_passes(self, num_sequences: int, num_passes: int, seconds: float) -> None:
         """What so many took together."""

@@ -155,9 +155,10 @@ def with_draft(
         wanted()
         wanted_of_draft()
 
+    share = draft.info.num_parameters / max(1, loaded.info.num_parameters)
     return replace(
         loaded,
-        draft=DraftRunner(draft.runner, draft.limits.model_len),
+        draft=DraftRunner(draft.runner, draft.limits.model_len, share),
         info=msgspec.structs.replace(
             loaded.info,
             draft_model=draft.info.model,
