@@ -8,14 +8,15 @@ no blocks and no batches.
 from pagedchat.config import SpeculationConfig
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.draft_model import CHUNK_TOKENS, DraftModel
-from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, WEIGHT, Books, Drafting, Plan, learnt
+from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, Books, Drafting, Plan, learnt
 from pagedchat.engine.speculation.worth import Worth
 
 _MOST_PAUSES = 4
 """In a row, each of which is twice as long as the one before."""
 _MOST_IN_TRIAL = 2
 """Tokens of a draft for trial."""
-_WEIGHT_OF_TRIAL = 0.6
+_WEIGHT, _WEIGHT_OF_TRIAL = 0.1, 0.6
+"""Of a draft in the running chance: a model is about as good all along, and of a trial there is only one."""
 _ENOUGH = 4
 """Drafts after which something is known of the model; until then it drafts for one sequence at a time."""
 
@@ -120,9 +121,9 @@ class ByModel:
     def learn(self, seq: Sequence, num_drafted: int, num_accepted: int) -> None:
         """What became of a draft."""
         self._num_drafts += 1
-        self._chance = learnt(self._chance, num_drafted, num_accepted)
+        self._chance = learnt(self._chance, num_drafted, num_accepted, _WEIGHT)
         drafting = self._books.of(seq)
         if drafting is not None:
-            weight = _WEIGHT_OF_TRIAL if drafting.trial_is_due else WEIGHT
+            weight = _WEIGHT_OF_TRIAL if drafting.trial_is_due else _WEIGHT
             drafting.chance = learnt(drafting.chance, num_drafted, num_accepted, weight)
             drafting.trial_is_due = False

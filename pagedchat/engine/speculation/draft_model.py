@@ -206,7 +206,9 @@ class DraftModel:
             each.seen.token_ids.append(token)
 
     def _run(self, parts: list[ScheduledSequence]) -> list[list[int]] | None:
-        """What was sampled; None where it raised, after which there are no more drafts."""
+        """What was sampled; None where it raised, now or before: there are no more drafts."""
+        if self.is_broken:
+            return None
         self.num_passes += 1
         try:
             num_tokens = sum([part.num_tokens for part in parts])

@@ -79,6 +79,8 @@ class Worth:
         self._reserve = 0.0
         self._passes: dict[int, float] = {}
         """Bits of the number of sequences -> seconds of a draft model's pass."""
+        self._remembered = 1.0
+        """Of what passes cost, since they were measured."""
         self._reading = 0.0
         """Seconds a token that a draft model reads; 0 until it was measured."""
         self._was_plain = False
@@ -155,9 +157,7 @@ class Worth:
         self._was_plain = True
         for size in self._extra:
             self._extra[size] *= 1 - _FORGOTTEN
-        for size in self._passes:
-            self._passes[size] *= 1 - _FORGOTTEN
-        self._reading *= 1 - _FORGOTTEN
+        self._remembered *= 1 - _FORGOTTEN
         self._put_in(SHARE * seconds, seconds)
 
     def note_drafted(
@@ -196,12 +196,15 @@ class Worth:
     # --- a draft model's own work -------------------------------------------------------------------
 
     def pass_seconds(self, num_sequences: int, share: float) -> float:
-        """Of a draft model for so many that decode; until that was measured, this share of a step."""
-        size = num_sequences.bit_length()
-        return self._passes.get(size) or share * self._plain[num_sequences].seconds
+        """Of a draft model for so many that decode; until that was measured, this share of a step, and when it is
+        forgotten, no more than that."""
+        guess = share * self._plain[num_sequences].seconds
+        known = self._passes.get(num_sequences.bit_length(), guess)
+        return max(known * self._remembered, min(known, guess))
 
     def note_passes(self, num_sequences: int, num_passes: int, seconds: float) -> None:
         """What so many took together."""
+        self._remembered = 1.0
         _blend(self._passes, num_sequences.bit_length(), seconds / num_passes)
 
     def readable(self, *, is_trial: bool) -> int:
