@@ -3,6 +3,7 @@
 #   make chat                     make a virtual environment, install, start the chat
 #   make chat MODEL=DIR|ID        the same with a local checkpoint or another model of the hub
 #   make check                    make a virtual environment, install, run all checks and tests
+#   make check-deep               all tests with every case of the longest ones (tests/deep.py)
 #   make mutants                  change the engine in thousands of small ways, and see which of them no test notices
 #
 # What they install, and who tests that:
@@ -39,7 +40,7 @@ COVERED := engine service chat
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
 CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/*/*.cpp tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
-.PHONY: help chat check check-source check-kernels check-oldest check-newest coverage mutants lock audit format clean
+.PHONY: help chat check check-deep check-source check-kernels check-oldest check-newest coverage mutants lock audit format clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -53,6 +54,10 @@ check: $(INSTALLED_DEV)
 	$(MAKE) --no-print-directory -j 2 check-source check-kernels
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(COVERED:%=--ignore=tests/%)
 	$(MAKE) --no-print-directory coverage
+
+# Some minutes longer than `check`, which runs a covering set of the cases of the longest tests.
+check-deep: $(INSTALLED_DEV)
+	$(BIN)/python -m pytest --deep -n 3 --dist worksteal $(TESTS)
 
 check-source: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .

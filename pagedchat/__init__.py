@@ -7,16 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagedchat.api.async_llm import AsyncLLM
     from pagedchat.api.engine import LLMEngine
     from pagedchat.api.llm import LLM
-    from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
     from pagedchat.engine.groups.beam_params import BeamSearchParams
     from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
+    from pagedchat.outputs import BeamSearchOutput, RequestOutput
     from pagedchat.structured.params import StructuredOutputsParams
 
 __version__ = "0.1.0"
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "BeamSearchOutput",
     "BeamSearchParams",
     "LLMEngine",
@@ -28,11 +30,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BeamSearchOutput": "pagedchat.api.outputs",
+    "AsyncLLM": "pagedchat.api.async_llm",
+    "BeamSearchOutput": "pagedchat.outputs",
     "BeamSearchParams": "pagedchat.engine.groups.beam_params",
     "LLM": "pagedchat.api.llm",
     "LLMEngine": "pagedchat.api.engine",
-    "RequestOutput": "pagedchat.api.outputs",
+    "RequestOutput": "pagedchat.outputs",
     "RequestOutputKind": "pagedchat.engine.sampling_params",
     "SamplingParams": "pagedchat.engine.sampling_params",
     "StructuredOutputsParams": "pagedchat.structured.params",

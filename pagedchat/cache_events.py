@@ -17,6 +17,10 @@ GroupKind = Literal["", "answers", "beams"]
 EvictCause = Literal["", "room", "limit", "hand", "flush", "fault"]
 HoldCause = Literal["limit", "pins", "limit and pins", "blocks", "seats", "batch", "prompt", "turn"]
 
+FIRST_OF_PROGRAMS = 1 << 20
+"""Of an engine process, sequences with numbers from here on answer requests of programs; those of sessions have the
+sessions' own, which are below."""
+
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """Base of all events: immutable, compact on the wire, told apart by the class name."""

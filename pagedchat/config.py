@@ -4,6 +4,7 @@ Nobody changes a config later. Sizes are bytes; `None` means "found out from the
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
@@ -17,6 +18,7 @@ from pagedchat.bounds import (
     Whole,
     check_flag,
     check_text,
+    refused,
     shown,
 )
 from pagedchat.errors import InvalidValueError
@@ -29,11 +31,14 @@ QuantizationName = Literal["auto", "none", "int8", "int4", "fp8"]
 KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
 SpeculationMethod = Literal["lookup", "model", "off"]
+KVEventsEncoding = Literal["map", "array"]
+KVEventsHashes = Literal["int", "bytes"]
 
 DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
 MOST_BYTES = 2**60
 """More than any machine has."""
+_LAST_PORT = 65_535
 
 
 Check = Callable[[str, object], object]
@@ -197,6 +202,66 @@ class SpeculationConfig(_Checked):
             )
 
 
+_TCP = re.compile(r"tcp://(\*|\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):(\*|\d{1,5})", re.ASCII)
+_MOST_OF_PATH = 100
+"""Bytes; an address of a local socket has no room for more."""
+
+
+def _endpoint(option: str, value: object) -> str:
+    """Where a socket of ZeroMQ's is to be, as `tcp://HOST:PORT` or `ipc://PATH`."""
+    text = check_text(option, value)
+    tcp = _TCP.fullmatch(text)
+    path = text.removeprefix("ipc://")
+    is_path = path not in ("", text) and "\0" not in path and len(os.fsencode(path)) <= _MOST_OF_PATH
+    if not is_path and (tcp is None or (tcp[2] != "*" and int(tcp[2]) > _LAST_PORT)):
+        raise refused(option, value, "like tcp://127.0.0.1:5557, tcp://*:5557 or ipc:///tmp/kv-events")
+    return text
+
+
+def _topic(option: str, value: object) -> str:
+    """By which subscribers choose; it may be empty."""
+    return "" if value == "" else check_text(option, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVEventsConfig(_Checked):
+    """Whether others are told which blocks can be found, and how; see kv_events/."""
+
+    kv_events_endpoint: str | None = None
+    """Where events are published. This machine's own loopback, `*` and paths are bound, another host is connected
+    to. Without it nothing is told."""
+    kv_events_replay_endpoint: str | None = None
+    """Where what was missed is asked for; always bound."""
+    kv_events_topic: str = ""
+    """The first frame of each message."""
+    kv_events_buffer: int = 10_000
+    """Batches that are kept for whoever missed them."""
+    kv_events_hwm: int = 10_000
+    """Batches that are held back for a subscriber that does not read; it misses those after them."""
+    kv_events_encoding: KVEventsEncoding = "map"
+    """Of events: as vLLM writes them now, or as arrays, as it did up to 0.23."""
+    kv_events_hashes: KVEventsHashes = "int"
+    """Blocks are known by 64 bits of their hash, as a number, or by all of it."""
+
+    _checks: ClassVar[dict[str, tuple[str, Check]]] = {
+        "kv_events_endpoint": ("--kv-events-endpoint", _endpoint),
+        "kv_events_replay_endpoint": ("--kv-events-replay-endpoint", _endpoint),
+        "kv_events_topic": ("--kv-events-topic", _topic),
+        "kv_events_buffer": ("--kv-events-buffer", Whole(0, 1_000_000).check),
+        "kv_events_hwm": ("--kv-events-hwm", Whole(1, 1_000_000).check),
+        "kv_events_encoding": ("--kv-events-encoding", _one_of("map", "array")),
+        "kv_events_hashes": ("--kv-events-hashes", _one_of("int", "bytes")),
+    }
+
+    def __post_init__(self) -> None:
+        _Checked.__post_init__(self)
+        if self.kv_events_replay_endpoint is not None and self.kv_events_endpoint is None:
+            raise InvalidValueError(
+                "There is --kv-events-replay-endpoint, but no --kv-events-endpoint.",
+                "Say where events are published, too.",
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(_Checked):
     """All that the engine process needs to know to start."""
@@ -205,6 +270,7 @@ class EngineConfig(_Checked):
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    kv_events: KVEventsConfig = field(default_factory=KVEventsConfig)
     seed: int = 0
     """Seeds the choice of a request's seed where the request names none."""
     stands_beside: bool = False
@@ -223,5 +289,6 @@ class EngineConfig(_Checked):
             model=replace(self.model, model=model, tokenizer=None),
             cache=replace(self.cache, gpu_memory_utilization=1.0),
             speculation=self.speculation if self.speculation.model is None else SpeculationConfig(),
+            kv_events=KVEventsConfig(),  # the endpoints are taken
             stands_beside=True,
         )

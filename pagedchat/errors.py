@@ -57,6 +57,10 @@ class EngineStateError(PagedChatError):
     """The engine takes no call now: it is closed, in the middle of another one, or another process has it."""
 
 
+class EngineDeadError(PagedChatError):
+    """The engine process ended, or cannot start; requests that it had are lost. Named as vLLM's."""
+
+
 class IntegrityError(AssertionError):
     """The block manager broke one of its own invariants; carries the numbers. Always a defect."""
 

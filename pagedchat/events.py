@@ -6,6 +6,7 @@ Knows neither the engine nor the screen; what happens to the cache is in `cache_
 from typing import Any, Literal
 
 from pagedchat.cache_events import CacheEvent, Event, FinishReason
+from pagedchat.outputs import RequestOutput
 from pagedchat.step_batch import Batch
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -122,11 +123,25 @@ class StepReport(Event, frozen=True):
 class LoadProgress(Event, frozen=True):
     """How loading goes. `total` is 0 where it is not known; `unit` is "B", "tensors", "kernels" or ""."""
 
-    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup"]
+    stage: Literal["import", "download", "weights", "kernels", "profile", "cache", "warmup", "connect"]
     message: str
     done: int = 0
     total: int = 0
     unit: str = ""
+
+
+class ServerInfo(Event, frozen=True):
+    """A server of somebody else's that answers in place of an engine of ours: it tells neither blocks nor steps."""
+
+    name: str
+    """What the user calls it, or its host and port."""
+    url: str
+    kind: str = ""
+    """What it runs, where it says so: `vLLM`, `SGLang`, `llama.cpp`, `Ollama`, `pagedchat`."""
+    models: tuple[str, ...] = ()
+    """All that it serves."""
+    continues: bool = False
+    """Whether it is known to go on in the middle of a reply."""
 
 
 class EngineReady(Event, frozen=True):
@@ -164,6 +179,9 @@ class EngineReady(Event, frozen=True):
     kv_cache_dtype: str = ""
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
+    server: ServerInfo | None = None
+    """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
+    it is not told."""
     draft_model: str = ""
     """That guesses tokens for this one; empty: none does."""
     draft_block_bytes: int = 0
@@ -198,6 +216,14 @@ class RequestStarted(Event, frozen=True):
     """Of those, tokens whose KV the sequence already had before prefix matching."""
 
 
+class RequestWaits(Event, frozen=True):
+    """Nothing has come of a request for a while, and why: for the user to read until something comes."""
+
+    session_id: int
+    request_id: int
+    message: str
+
+
 class RequestFinished(Event, frozen=True):
     """A request is done; the sequence is parked."""
 
@@ -224,6 +250,44 @@ class RequestFailed(Event, frozen=True):
     request_id: int
     message: str
     hint: str
+
+
+class RequestOutputs(Event, frozen=True):
+    """What requests of programs have got since they were told last: of each one output, of the kind `DELTA`, and of
+    those that asked for nothing before their end a single one.
+
+    Prompts' tokens come with the first output of a request alone, and no output has a prompt's text.
+    """
+
+    request_ids: list[int]
+    outputs: list[RequestOutput]
+
+
+RefusalKind = Literal["value", "request", "engine"]
+
+
+class RequestRefused(Event, frozen=True):
+    """A request of a program is none, or ended by an error; it has no more outputs."""
+
+    request_id: int
+    message: str
+    hint: str
+    kind: RefusalKind = "request"
+    """"value": something that can never be; "request": this engine cannot serve it; "engine": the engine ended."""
+
+
+class Tokenized(Event, frozen=True):
+    """The answer to `Tokenize`."""
+
+    request_id: int
+    token_ids: list[int]
+
+
+class Detokenized(Event, frozen=True):
+    """The answer to `Detokenize`."""
+
+    request_id: int
+    text: str
 
 
 class Steps(Event, frozen=True):
@@ -269,6 +333,41 @@ class IntegrityBroken(Event, frozen=True):
     """File with all that is known; empty if it could not be written."""
 
 
+class ServerModels(Event, frozen=True):
+    """A server has several models and none was named: one is to be chosen before it takes prompts."""
+
+    server: str
+    names: list[str]
+
+
+class ServerFigures(Event, frozen=True):
+    """What a server's `/metrics` tell now, of all its users together; `None` is what it does not tell."""
+
+    problem: str = ""
+    """Why there are none, in one sentence."""
+    running: float | None = None
+    """Requests that it is answering."""
+    waiting: float | None = None
+    """Requests in its queue."""
+    cache_usage: float | None = None
+    """The share of its KV cache in use, 0 to 1."""
+    num_blocks: float | None = None
+    block_size: float | None = None
+    """Tokens of a block."""
+    prefix_queries: float | None = None
+    """Tokens looked up in its prefix cache, since it started."""
+    prefix_hits: float | None = None
+    """Of those, tokens found."""
+    hit_rate: float | None = None
+    """The share found, where it tells only that."""
+    prompt_tokens: float | None = None
+    """Since it started."""
+    generated_tokens: float | None = None
+    preemptions: float | None = None
+    tokens_per_second: float | None = None
+    """By its own account."""
+
+
 class EngineDied(Event, frozen=True):
     """Made by the client: the engine process ended, without being asked to or to make room for another model."""
 
@@ -286,5 +385,6 @@ class EngineDied(Event, frozen=True):
 
 EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
-    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied
+    | RequestWaits | RequestOutputs | RequestRefused | Tokenized | Detokenized
+    | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | ServerModels | ServerFigures
 )  # fmt: skip

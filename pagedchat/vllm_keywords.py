@@ -71,14 +71,7 @@ CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "priority": NoMeaning("All prompts of a call run together.", (None, [], 0)),
     "concurrency_limit": NoMeaning("All prompts of a call run together."),
     "tokenization_kwargs": NoMeaning("Prompts are tokenised as the tokenizer does it.", (None, {})),
-    "chat_template": NoMeaning("The model's own template is taken."),
     "chat_template_content_format": NoMeaning("Contents are text.", (None, "auto", "string")),
-    "chat_template_kwargs": NoMeaning("The model's own template is taken, with nothing of its own.", (None, {})),
-    "add_generation_prompt": NoMeaning("A conversation awaits its next reply.", (None, True)),
-    "continue_final_message": NoMeaning(
-        "A conversation awaits its next reply: give generate a text.", (None, False)
-    ),
-    "tools": NoMeaning("Templates are not told of tools.", (None, [])),
     "mm_processor_kwargs": _TEXT_ALONE,
 }
 """Of `LLM.generate`, `LLM.chat` and `LLM.beam_search`."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from pagedchat.garbage import no_collections
+from tests.deep import deep_cases
 
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -47,8 +48,23 @@ def pytest_collection() -> Iterator[None]:
     return result
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Ask for every case of every test; see deep.py."""
+    parser.addoption("--deep", action="store_true", help="run every case of the longest tests, too")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here, and of the longest tests what need not."""
+    leave_out_gpu(config, items)
+    names_one = any("::" in argument for argument in config.args)
+    if not (config.option.deep or names_one or _has_gpu()):
+        deep = deep_cases(items)
+        config.hook.pytest_deselected(items=list(deep))
+        items[:] = [item for item in items if item not in deep]
+
+
+def leave_out_gpu(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests marked `gpu` on a machine without one, which are thousands; who asks for them sees them
     skipped. Torch is asked only if there are such tests."""
     of_gpu = [item for item in items if item.get_closest_marker("gpu")]

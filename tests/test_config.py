@@ -7,7 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig, SpeculationConfig
+from pagedchat.config import (
+    CacheConfig,
+    EngineConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
 from pagedchat.errors import InvalidValueError
 
 
@@ -31,6 +38,48 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (CacheConfig, {"swap_space": -1}, f"--swap-space is -1. It must be {BYTES.replace('1', '0', 1)}."),
     (CacheConfig, {"swap_space": None}, f"--swap-space is None. It must be {BYTES.replace('1', '0', 1)}."),
     (CacheConfig, {"enable_prefix_caching": 1}, "enable_prefix_caching is 1. It must be true or false."),
+    *[
+        (
+            KVEventsConfig,
+            {"kv_events_endpoint": wrong},
+            f"--kv-events-endpoint is {wrong!r}. It must be like tcp://127.0.0.1:5557, tcp://*:5557 or "
+            "ipc:///tmp/kv-events.",
+        )
+        for wrong in (
+            "127.0.0.1:5557",
+            "tcp://127.0.0.1",
+            "tcp://:5557",
+            "tcp://*:65536",
+            "tcp://a b:1",
+            "udp://*:1",
+            "ipc://",
+            "tcp://*:1\n",
+            f"ipc:///{'a' * 41}\x00",
+        )
+    ],
+    (KVEventsConfig, {"kv_events_endpoint": ""}, f"--kv-events-endpoint is ''. It must be {TEXT}."),
+    (
+        KVEventsConfig,
+        {"kv_events_replay_endpoint": "tcp://*:5558"},
+        "There is --kv-events-replay-endpoint, but no --kv-events-endpoint. Say where events are published, too.",
+    ),
+    (
+        KVEventsConfig,
+        {"kv_events_encoding": "json"},
+        "--kv-events-encoding is 'json'. Choose one of map, array.",
+    ),
+    (
+        KVEventsConfig,
+        {"kv_events_hashes": "hex"},
+        "--kv-events-hashes is 'hex'. Choose one of int, bytes.",
+    ),
+    (
+        KVEventsConfig,
+        {"kv_events_buffer": -1},
+        "--kv-events-buffer is -1. It must be a whole number from 0 to 1000000.",
+    ),
+    (KVEventsConfig, {"kv_events_hwm": 0}, "--kv-events-hwm is 0. It must be a whole number from 1 to 1000000."),
+    (KVEventsConfig, {"kv_events_topic": 5}, f"--kv-events-topic is 5. It must be {TEXT}."),
     (SchedulerConfig, {"max_num_seqs": 0}, f"--max-num-seqs is 0. It must be {SEQS}."),
     (SchedulerConfig, {"max_num_seqs": 10**9}, f"--max-num-seqs is 1000000000. It must be {SEQS}."),
     (SchedulerConfig, {"max_num_seqs": True}, f"--max-num-seqs is True. It must be {SEQS}."),
@@ -104,11 +153,14 @@ def test_value_that_is_no_choice_is_named_with_its_option(
     assert caught.value.message == sentence
 
 
+PARTS = ("model", "cache", "scheduler", "speculation", "kv_events")
+
+
 def test_every_field_has_its_check() -> None:
     tried = {(config, name) for config, values, _ in REFUSED + CHOICES for name in values}
-    configs = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, EngineConfig)
+    configs = (ModelConfig, CacheConfig, SchedulerConfig, SpeculationConfig, KVEventsConfig, EngineConfig)
     every = {(config, field.name) for config in configs for field in fields(config)}
-    assert every - tried == {(EngineConfig, name) for name in ("model", "cache", "scheduler", "speculation")}
+    assert every - tried == {(EngineConfig, name) for name in PARTS}
 
 
 def test_values_of_other_libraries_become_pythons_own() -> None:

@@ -31,9 +31,12 @@ WITHOUT_SCREEN = [
     "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.history.thread",
+    "pagedchat.kv_events.publisher",
     "pagedchat.cli.oneshot",
+    "pagedchat.cli.serve",
     "pagedchat.cli.replay",
     "pagedchat.cli.settings",
+    "pagedchat.server.run",
     "pagedchat.service.client",
     "pagedchat.service.commands",
     "pagedchat.trace.reader",
@@ -84,3 +87,8 @@ def test_names_of_the_package_load_no_torch() -> None:
 def test_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = pagedchat.nonsense
+
+
+def test_help_and_the_chats_load_nothing_of_a_server() -> None:
+    packages = ("starlette", "uvicorn", "websockets", "openai")
+    assert loaded_after("import pagedchat.cli.main, pagedchat.cli.serve, pagedchat.tui.app", packages) == []

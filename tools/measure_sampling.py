@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint
+from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint, write_word_tokenizer
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
@@ -22,7 +22,10 @@ from pagedchat.garbage import rare_collections
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 from pagedchat.step_batch import DecodeBatch
+from pagedchat.structured.params import StructuredOutputsParams
 
+LONG_TEXT = {"type": "string", "minLength": 2000}
+SCHEMA = {"type": "object", "properties": {"text": LONG_TEXT}, "required": ["text"], "additionalProperties": False}
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "greedy, logprobs=0": {"temperature": 0, "logprobs": 0},
@@ -30,6 +33,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "greedy, logprobs=20": {"temperature": 0, "logprobs": 20},
     "drawn": {"temperature": 0.8, "top_p": 0.95},
     "drawn, logprobs=5": {"temperature": 0.8, "top_p": 0.95, "logprobs": 5},
+    "drawn, held to a schema": {
+        "temperature": 0.8,
+        "top_p": 0.95,
+        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+    },
     "drawn, logit_bias of 100": {"temperature": 0.8, "top_p": 0.95, "logit_bias": dict.fromkeys(range(100), 1.0)},
 }
 ROUNDS = 3
@@ -43,11 +51,8 @@ def main(arguments: list[str]) -> int:
     steps = STEPS if on_gpu else 6
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(Path(folder), OPT_125M, dtype, torch.device(device), std=LARGE_STD)
-        loaded = load_model(
-            EngineConfig(
-                model=ModelConfig(model=folder, skip_tokenizer_init=True), cache=CacheConfig(num_blocks=2048)
-            )
-        )
+        write_word_tokenizer(Path(folder), OPT_125M["vocab_size"])
+        loaded = load_model(EngineConfig(model=ModelConfig(model=folder), cache=CacheConfig(num_blocks=2048)))
     for num_chats in map(int, arguments or ("64", "1")):
         times: dict[str, list[float]] = {name: [] for name in KINDS}
         for kind in KINDS.values():  # what they lack is made
@@ -65,8 +70,9 @@ def main(arguments: list[str]) -> int:
 
 def _step_times(loaded: LoadedModel, num_chats: int, kind: dict[str, Any], num_steps: int) -> list[float]:
     """Of steps that are decodes of all chats, in microseconds."""
-    core = EngineCore(loaded.limits, loaded.runner)
-    params = SamplingParams(**kind, max_tokens=num_steps + 8, ignore_eos=True)
+    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
+    ignores = "structured_outputs" not in kind  # which says when the reply ends: after these steps
+    params = SamplingParams(**kind, max_tokens=num_steps + 8, ignore_eos=ignores)
     for chat in range(num_chats):
         core.extend(core.open(), [(chat * 7919 + i * 31) % 50_000 + 3 for i in range(PROMPT)], params)
     times: list[float] = []

@@ -4,14 +4,14 @@ import logging
 
 from tokenizers import Tokenizer
 
-from pagedchat.api.outputs import BeamSearchOutput, BeamSearchSequence
-from pagedchat.api.prompts import Prompt, PromptEncoder
 from pagedchat.bounds import refused
 from pagedchat.cache_events import FinishReason
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
 from pagedchat.engine.groups.search import Hypothesis
+from pagedchat.outputs import BeamSearchOutput, BeamSearchSequence
+from pagedchat.requests.prompts import Prompt, PromptEncoder
 
 log = logging.getLogger("pagedchat.engine")
 

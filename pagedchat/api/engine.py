@@ -13,24 +13,19 @@ The names are those of vLLM's `LLMEngine`. Knows the engine, prompts and replies
 the screen.
 """
 
+import copy
 import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from pagedchat.api.beams import BeamSearches
 from pagedchat.api.ending import closed, free, integrity_error
-from pagedchat.api.logprobs import ToldLogprobs, token_texts
-from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
-from pagedchat.api.prompts import Prompt, PromptEncoder, prompt_text
-from pagedchat.api.request import Answer, Request, asked_of_engine
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import refused
-from pagedchat.cache_events import FinishReason, SequenceParked
-from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
@@ -38,12 +33,24 @@ from pagedchat.engine.dump import dump_of
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
-from pagedchat.errors import IntegrityError, InvalidValueError, is_of_one_request
+from pagedchat.errors import IntegrityError, InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress, StepReport
+from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
+from pagedchat.outputs import BeamSearchOutput, RequestOutput
+from pagedchat.requests.prompts import Prompt, PromptEncoder, prompt_text
+from pagedchat.requests.requests import Requests
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")
+
+
+class EngineArguments(Protocol):
+    """What an engine can be made of."""
+
+    def create_engine_config(self) -> EngineConfig:
+        """The engine that is asked for."""
+        ...
 
 
 class LLMEngine:
@@ -79,10 +86,27 @@ class LLMEngine:
         streams: bool = True,
         chats: bool = False,
     ) -> None:
-        templates = TemplateProcess()
-        if chats:
-            templates.start()
-        self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        block_events = publisher_of(config.kv_events)  # said at once, where that cannot be
+        try:
+            templates = TemplateProcess()
+            if chats:
+                templates.start()
+            self._set_up(load_model(config, progress, streams=streams), templates=templates)
+        except BaseException:
+            if block_events is not None:
+                block_events.close()
+            raise
+        if block_events is not None:
+            self._publish_through(block_events)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: "EngineArguments") -> "LLMEngine":
+        """The same from the dataclass that vLLM's users know (`pagedchat.vllm.EngineArgs`).
+
+        Raises:
+            ModelError, DeviceError, InvalidValueError: as for `LLMEngine()`.
+        """
+        return cls(engine_args.create_engine_config())
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, core: EngineCore | None = None) -> "LLMEngine":
@@ -103,7 +127,6 @@ class LLMEngine:
         """What was found out while loading: shapes, device, size of the pool."""
         self.tokenizer = loaded.tokenizer
         """None with `skip_tokenizer_init`."""
-        self._text_of = token_texts(loaded.tokenizer)
         self.sampling_defaults: SamplingParams = loaded.sampling_defaults
         """From the model's generation_config.json; used where no sampling parameters are given."""
         self.notices: tuple[str, ...] = loaded.notices
@@ -117,15 +140,15 @@ class LLMEngine:
         self._turns = Turns("engine")
         self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
         self._free.atexit = False  # the system frees all of a process that ends
-        self._requests: dict[str, Request] = {}
-        self._by_sequence: dict[int, Request] = {}
-        self._reading: dict[int, Reply] = {}
-        """Replies that become text, by sequence."""
-        self._streaming: dict[int, Request] = {}
-        """Requests with outputs before their last one, by sequence."""
-        self._forking: list[Request] = []
-        """Requests of several answers whose prompt is not computed yet."""
+        self._requests: Requests[str] = Requests(self._core, loaded.tokenizer)
         self._searches = BeamSearches(self._core, self.encoder, self.tokenizer)
+        self.block_events: BlockEventPublisher | None = None
+        """Where other programs are told what the cache has."""
+
+    def _publish_through(self, block_events: BlockEventPublisher) -> None:
+        block_events.start(self._core)
+        weakref.finalize(self, block_events.close)
+        self.block_events = block_events
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -203,21 +226,11 @@ class LLMEngine:
             the engine. Those with `RequestOutputKind.FINAL_ONLY` have only this last one.
         """
         with self._turns:
-            report = self._step_checked()
-            if self._forking:
-                self._enter_forks()
-            ended = endings(report)
-            if self._reading:
-                ended += self._read_along()
-            if not ended and not self._streaming:
-                return []
-            finished = [self._finish(ending) for ending in ended if ending.seq_id in self._by_sequence]
-            streaming = [self._streaming[entry.seq_id] for entry in report.batch if entry.seq_id in self._streaming]
-            news = [request.output() for request in dict.fromkeys(streaming) if request.has_news]
-            return news + [request.output() for request in finished if request is not None]
+            self._requests.follow(self._step_checked())
+            return [request.output() for request in self._requests.take_news()]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
-        """What a request goes by that was given these: where it was given none, the model's own.
+        """What a request goes by that was given these: a copy, or where it was given none, the model's own.
 
         Raises:
             InvalidValueError: they are none.
@@ -226,7 +239,7 @@ class LLMEngine:
             return self.sampling_defaults
         if not isinstance(given, SamplingParams):
             raise refused("sampling_params", given, "SamplingParams")
-        return given
+        return copy.copy(given)
 
     def prepare(self) -> None:
         """Make ready what requests so far were served without, so that others like them run at full speed.
@@ -255,10 +268,11 @@ class LLMEngine:
             return
         with self._turns.even_if_refused():
             self._turns.refuse(closed)
-            for requests in (self._requests, self._by_sequence, self._reading, self._streaming, self._forking):
-                requests.clear()
+            self._requests.clear()
             self._searches.clear()
             self._templates.close()
+            if self.block_events is not None:
+                self.block_events.close()
             self._free()
 
     def __enter__(self) -> Self:
@@ -273,25 +287,9 @@ class LLMEngine:
         self, request_id: str, prompt: Prompt, params: SamplingParams, output_kind: RequestOutputKind | None
     ) -> None:
         self._check_new(request_id)
-        if params.stop:
-            self.encoder.need_tokenizer()
-        params = self.encoder.with_bad_words(params)
-        prompt_token_ids = self._truncated(self.encoder.encode(prompt), params)
-        asked = asked_of_engine(params)
-        if asked is not params:
-            output_kind = asked.output_kind
-        request = Request(
-            request_id=request_id,
-            prompt=prompt_text(prompt),
-            prompt_token_ids=prompt_token_ids,
-            output_kind=output_kind or params.output_kind,
-            params=params,
-        )
-        first = self._ask(prompt_token_ids, asked)
-        self._requests[request_id] = request
-        self._enter(request, first)
-        if asked.n > 1:
-            self._forking.append(request)
+        params = self.encoder.settled(params)
+        token_ids, text = self.encoder.encode(prompt), prompt_text(prompt)
+        self._requests.add(request_id, token_ids, params, prompt=text, output_kind=output_kind)
 
     def _check_new(self, request_id: str) -> None:
         if not isinstance(request_id, str):
@@ -301,19 +299,10 @@ class LLMEngine:
                 f"There is an unfinished request {request_id!r} already.", "Give every request an id of its own."
             )
 
-    def _truncated(self, prompt_token_ids: list[int], params: SamplingParams) -> list[int]:
-        """The last tokens of a prompt, as many as are to be taken."""
-        most = params.truncate_prompt_tokens
-        if most is None:
-            return prompt_token_ids
-        return prompt_token_ids[-(self._core.limits.max_len - 1 if most < 0 else most) :]
-
     def _abort(self, request_ids: list[str]) -> None:
         for request_id in request_ids:
             self._searches.abort(request_id)
-            request = self._requests.get(request_id)
-            if request is not None:
-                self._leave(request)
+        self._requests.abort(request_ids)
 
     def _step_checked(self) -> StepReport:
         """A step of the core; whoever takes it is told if the books disagree after it."""
@@ -322,6 +311,7 @@ class LLMEngine:
         except BaseException:
             self._check_books()
             raise
+        self._tell_others(report)
         violation = self._core.watch.violation
         if violation is not None:
             raise self._broken(violation, report)
@@ -340,90 +330,6 @@ class LLMEngine:
         self._turns.refuse(error)
         return error()
 
-    def _ask(self, prompt_token_ids: list[int], params: SamplingParams) -> Reply:
-        """A sequence that waits for its reply; none where the prompt is refused."""
-        seq_id = self._core.open()
-        try:
-            self._core.extend(seq_id, prompt_token_ids, params)
-            return Reply(self._core.sequences[seq_id], self.tokenizer, params.stop)
-        except BaseException:
-            self._core.close(seq_id)
-            raise
-
-    def _enter_forks(self) -> None:
-        """Those that have been forked from the first sequences of their requests."""
-        for request in self._forking.copy():
-            group = request.first.reply.sequence.group
-            others = [] if group is None else group.seq_ids[1:]
-            if others:
-                self._forking.remove(request)
-            for seq_id in others:
-                self._enter(request, Reply(self._core.sequences[seq_id], self.tokenizer, request.params.stop))
-
-    def _enter(self, request: Request, reply: Reply) -> None:
-        """One more reply of a request."""
-        seq_id = reply.sequence.seq_id
-        request.answers.append(Answer(reply, ToldLogprobs(reply.sequence, self._text_of)))
-        self._by_sequence[seq_id] = request
-        if self.tokenizer is not None:
-            self._reading[seq_id] = reply
-        if request.output_kind is not RequestOutputKind.FINAL_ONLY:
-            self._streaming[seq_id] = request
-
-    def _leave(self, request: Request) -> None:
-        del self._requests[request.request_id]
-        if request in self._forking:
-            self._forking.remove(request)
-        for answer in request.answers:
-            if answer.reply.sequence.seq_id in self._by_sequence:
-                self._close(answer.reply.sequence.seq_id)
-
-    def _close(self, seq_id: int) -> None:
-        del self._by_sequence[seq_id]
-        self._reading.pop(seq_id, None)
-        self._streaming.pop(seq_id, None)
-        self._core.close(seq_id)
-
-    def _read_along(self) -> list[SequenceParked]:
-        """New tokens become text where it is wanted or may end the reply; who was ended so."""
-        ended: dict[int, FinishReason] = {}
-        for seq_id, reply in self._reading.items():
-            try:
-                if (reply.is_due() or seq_id in self._streaming) and reply.take() is not None and reply.stopped:
-                    ended[seq_id] = "stop"
-            except BaseException as error:
-                self._note(error, seq_id)
-                reply.finish("error")
-                ended[seq_id] = "error"
-        for seq_id, reason in ended.items():
-            self._core.stop(seq_id, reason)
-            kept = self._reading[seq_id].stopped_at
-            if kept is not None:
-                self._core.rewind(seq_id, kept)
-        told = self._core.flush() if ended else None
-        return [] if told is None else endings(told)
-
-    def _finish(self, ending: SequenceParked) -> Request | None:
-        """One reply has ended: its request, if that was the last one of it."""
-        request = self._by_sequence[ending.seq_id]
-        reply, failure = request.reply_of(ending.seq_id), self._core.failures.get(ending.seq_id)
-        if failure is not None:
-            self._note(failure, ending.seq_id)
-        try:
-            if reply.finish_reason is None:
-                reply.finish(ending.reason)
-        except BaseException as error:
-            self._note(error, ending.seq_id)
-            reply.finish("error")
-        self._close(ending.seq_id)
-        if not request.is_finished:
-            return None
-        self._leave(request)
-        return request
-
-    def _note(self, error: BaseException, seq_id: int) -> None:
-        """Log what ends one request and no other; what is not one request's alone is raised."""
-        if not is_of_one_request(error):
-            raise error
-        request_id = self._by_sequence[seq_id].request_id
-        log.error("Request %r ended by an error of pagedchat's own.", request_id, exc_info=error)
+    def _tell_others(self, report: StepReport) -> None:
+        if self.block_events is not None:
+            self.block_events.add(report)

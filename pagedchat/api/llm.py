@@ -6,53 +6,37 @@
 >>> output.outputs[0].text
 """
 
+import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
-import msgspec
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from pagedchat.api.ending import closed
 from pagedchat.api.engine import LLMEngine
 from pagedchat.api.interrupts import HeldInterrupts
-from pagedchat.api.outputs import BeamSearchOutput, RequestOutput
-from pagedchat.api.prompts import Message, Prompt, TokensPrompt, conversations_of, list_of_prompts
-from pagedchat.api.speculation import speculation_of
+from pagedchat.api.keywords import EngineKeywords, engine_config
 from pagedchat.api.turns import Turns
 from pagedchat.bounds import as_list, refused
-from pagedchat.config import (
-    DEFAULT_MODEL,
-    AttentionBackendName,
-    CacheConfig,
-    Device,
-    DType,
-    EngineConfig,
-    KVCacheDType,
-    ModelConfig,
-    ModelImplementation,
-    PreemptionMode,
-    QuantizationName,
-    SchedulerConfig,
-)
+from pagedchat.chat.template import ChatPrompt
+from pagedchat.config import DEFAULT_MODEL, EngineConfig
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.engine.stats import EngineStats
 from pagedchat.errors import InvalidValueError
 from pagedchat.events import EngineReady, LoadProgress
 from pagedchat.garbage import rare_collections
-from pagedchat.units import parse_size
-from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_KEYWORDS, check_keywords
+from pagedchat.outputs import BeamSearchOutput, RequestOutput
+from pagedchat.requests.conversations import Message, chat_prompt, conversations_of
+from pagedchat.requests.prompts import Prompt, TokensPrompt, list_of_prompts
+from pagedchat.vllm_keywords import CALL_KEYWORDS, check_keywords
 
 log = logging.getLogger(__name__)
-
-
-_TYPES: dict[object, str] = {"half": "float16", "float": "float32"}
-"""Other names that vLLM has for types."""
 
 
 class LLM:
@@ -91,6 +75,10 @@ class LLM:
             prompt and reply, `{"model": NAME}` by what a small model of the same vocabulary says, and several
             verified in one step, which changes no token of any reply. Beside it `num_speculative_tokens` (10 at
             most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+        kv_events_config: `{"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"}` tells other
+            programs which blocks can be found in the cache, as vLLM does (docs/kv-events.md). Beside them
+            `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and
+            `block_hashes` ("int" or "bytes").
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
@@ -109,67 +97,9 @@ class LLM:
     def __init__(
         self,
         model: str = DEFAULT_MODEL,
-        *,
-        device: Device = "auto",
-        dtype: DType | Literal["half", "float"] = "auto",
-        quantization: QuantizationName | None = "auto",
-        attention_backend: AttentionBackendName = "auto",
-        model_implementation: ModelImplementation = "auto",
-        batch_invariant: bool = False,
-        block_size: int = 16,
-        num_blocks: int | None = None,
-        kv_cache_memory: int | str | None = None,
-        gpu_memory_utilization: float = 0.9,
-        swap_space: int | str = "4GiB",
-        max_num_seqs: int = 256,
-        max_num_batched_tokens: int | None = None,
-        enable_prefix_caching: bool | None = True,
-        kv_cache_dtype: KVCacheDType = "auto",
-        preemption_mode: PreemptionMode = "recompute",
-        max_model_len: int | None = None,
-        enforce_eager: bool = False,
-        speculative_config: Mapping[str, Any] | None = None,
-        seed: int | None = 0,
-        tokenizer: str | None = None,
-        skip_tokenizer_init: bool = False,
-        **others: object,
+        **keywords: Unpack[EngineKeywords],
     ) -> None:
-        check_keywords("LLM()", others, LLM_KEYWORDS)
-        model_config = ModelConfig(
-            model=model,
-            tokenizer=tokenizer,
-            skip_tokenizer_init=skip_tokenizer_init,
-            device=device,
-            dtype=_TYPES.get(dtype, dtype),  # type: ignore[arg-type]  # the config says which there are
-            quantization=quantization or "auto",
-            attention_backend=attention_backend,
-            implementation=model_implementation,
-            max_model_len=max_model_len,
-            enforce_eager=enforce_eager,
-            batch_invariant=batch_invariant,
-        )
-        cache_config = CacheConfig(
-            block_size=block_size,
-            num_blocks=num_blocks,
-            kv_cache_memory=None if kv_cache_memory is None else parse_size(kv_cache_memory),
-            gpu_memory_utilization=gpu_memory_utilization,
-            swap_space=parse_size(swap_space),
-            enable_prefix_caching=True if enable_prefix_caching is None else enable_prefix_caching,
-            kv_cache_dtype=kv_cache_dtype,
-        )
-        scheduler_config = SchedulerConfig(
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            preemption_mode=preemption_mode,
-        )
-        config = EngineConfig(
-            model=model_config,
-            cache=cache_config,
-            scheduler=scheduler_config,
-            speculation=speculation_of(speculative_config),
-            seed=seed or 0,
-        )
-        self._set_up(LLMEngine(config, streams=False))
+        self._set_up(LLMEngine(engine_config("LLM()", model, keywords), streams=False))
         for notice in self.notices:
             log.warning(notice)
 
@@ -245,6 +175,11 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams | None] | None = None,
         *,
         use_tqdm: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **others: object,
     ) -> list[RequestOutput]:
         """Answer a conversation, or several of them, written as the model's chat template wants it.
@@ -252,6 +187,12 @@ class LLM:
         Args:
             messages: of one conversation, or a list of conversations.
             sampling_params, use_tqdm, others: as for `generate`.
+            tools: functions that the model may ask for, as the template tells it of them, each
+                `{"type": "function", "function": {"name": ..., "parameters": JSON schema}}`.
+            chat_template: takes the place of the model's own.
+            chat_template_kwargs: what else the template may name, as `{"enable_thinking": False}`.
+            add_generation_prompt: whether the next reply is begun; without, the model goes on after the last turn.
+            continue_final_message: whether the last message, an assistant's, is to be gone on with.
 
         A base model without a template gets a plain `User:`/`Assistant:` transcript, and its reply ends where it
         would begin the user's next turn. A template that came with the model runs in a process of its own, which
@@ -267,7 +208,17 @@ class LLM:
         """
         check_keywords("chat()", others, CALL_KEYWORDS)
         with self._turn() as interrupts:
-            conversations = conversations_of(messages)
+            conversations = [
+                chat_prompt(
+                    each,
+                    tools=tools,
+                    chat_template=chat_template,
+                    chat_template_kwargs=chat_template_kwargs,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continue_final_message,
+                )
+                for each in conversations_of(messages)
+            ]
             given = self._params_for(len(conversations), sampling_params)
             encoded = [self._encode_chat(each, one) for each, one in zip(conversations, given, strict=True)]
             prompts, params = [prompt for prompt, _ in encoded], [one for _, one in encoded]
@@ -282,8 +233,8 @@ class LLM:
         return self._engine.encoder.need_tokenizer()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What requests go by that are given none: `sampling_defaults`."""
-        return self.sampling_defaults
+        """What requests go by that are given none: a copy of `sampling_defaults`, to be changed at will."""
+        return copy.copy(self.sampling_defaults)
 
     def beam_search(
         self,
@@ -354,7 +305,7 @@ class LLM:
             RequestError: as for `chat`.
         """
         with self._turns:
-            return self._stream(*self._encode_chat(messages, sampling_params))
+            return self._stream(*self._encode_chat(chat_prompt(messages), sampling_params))
 
     def prepare(self) -> None:
         """Make ready what streams so far were served without; see `LLMEngine.prepare`."""
@@ -401,12 +352,9 @@ class LLM:
             )
         return several
 
-    def _encode_chat(
-        self, messages: Sequence[Message], params: SamplingParams | None
-    ) -> tuple[TokensPrompt, SamplingParams]:
+    def _encode_chat(self, chat: ChatPrompt, params: SamplingParams | None) -> tuple[TokensPrompt, SamplingParams]:
         encoder, params = self._engine.encoder, self._engine.params(params)
-        prompt = TokensPrompt(prompt_token_ids=encoder.encode_chat(messages))
-        return prompt, msgspec.structs.replace(params, stop=[*params.stop, *encoder.template.stop_strings])
+        return TokensPrompt(prompt_token_ids=encoder.encode_chat(chat)), encoder.settled_for_chat(chat, params)
 
     # --- the loops over the engine ------------------------------------------------------------------
 

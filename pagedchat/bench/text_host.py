@@ -21,6 +21,8 @@ from pagedchat.events import EngineEvent, StepReport
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import Generate
 from pagedchat.service.loop import EngineLoop, Inbox
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAtOnce, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import FrameWriter
@@ -139,8 +141,10 @@ def _limits(num_chats: int, num_steps: int) -> EngineLimits:
 
 def _loop(core: EngineCore, tokenizer: Tokenizer, num_chats: int, publisher: Publisher) -> EngineLoop:
     """All chats are asked; none of them ends while it is timed."""
-    chats = Chats(core, publisher, TextModel(tokenizer, ChatTemplate(), SamplingParams()))
+    text_model = TextModel(tokenizer, ChatTemplate(), SamplingParams())
+    chats = Chats(core, publisher, text_model)
+    programs = Programs(core, publisher, PrepareAtOnce(PromptWorkshop(text_model, None)), tokenizer)
     overrides = SamplingOverrides(max_tokens=core.limits.model_len, ignore_eos=True)
     for number in range(1, num_chats + 1):
         chats.handle(Generate(number, number, [Turn("user", f"Chat {number}")], overrides), time.monotonic())
-    return EngineLoop(core, chats, publisher, Inbox())
+    return EngineLoop(core, chats, programs, publisher, Inbox())

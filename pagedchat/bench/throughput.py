@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pagedchat.api.llm import LLM
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.reference import TransformersModel
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.requests.prompts import TokensPrompt
 
 Tokens = list[list[int]]
 

@@ -6,7 +6,7 @@ no tokens and no processes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -29,15 +29,40 @@ class TemplateJob:
     """In jinja's language."""
     special_tokens: dict[str, str]
     """What the template may name, as `{"bos_token": "<s>"}`."""
-    messages: list[dict[str, str]]
-    """Each with `role` and `content`."""
+    messages: list[dict[str, Any]]
+    """Each with `role` and `content`, and whatever else a template may know, such as `tool_calls`."""
     add_generation_prompt: bool
     """Whether the text is to end where the next reply begins."""
+    tools: list[dict[str, Any]] | None = None
+    """Functions that the model may ask for, as JSON schemas."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """What else the template may name, as `{"enable_thinking": False}`."""
 
     @property
     def max_characters(self) -> int:
         """Length of the longest text that is taken: tokenising one without a bound would stop every chat."""
-        return _FREE_CHARACTERS + _REPEATS * sum(len(message["content"]) for message in self.messages)
+        told = [{**message, "role": ""} for message in self.messages]
+        return _FREE_CHARACTERS + _REPEATS * _num_characters([told, self.tools, self.variables])
+
+    @property
+    def may_be_folded(self) -> bool:
+        """Whether there is nothing but turns of text: what a tool was asked, or said, has a place of its own."""
+        return all(
+            message["role"] in _TURNS and isinstance(message["content"], str) and len(message) == 2
+            for message in self.messages
+        )
+
+
+_TURNS = ("system", "user", "assistant")
+
+
+def _num_characters(value: Any) -> int:
+    """Of all texts inside, however deep."""
+    if isinstance(value, dict):
+        return sum(map(_num_characters, value.values()))
+    if isinstance(value, list):
+        return sum(map(_num_characters, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def run_template(job: TemplateJob) -> str:
@@ -51,11 +76,12 @@ def run_template(job: TemplateJob) -> str:
     """
     render = _compile(job.source)
     text, error = _attempt(render, job, job.messages)
-    first = job.messages[0] if job.messages else {"role": "", "content": ""}
-    system = first["content"].strip() if first["role"] == "system" else ""
-    if text is None or system not in text:
-        folded, _ = _attempt(render, job, _fold(job.messages))
-        text = folded if folded is not None else text
+    if job.may_be_folded:
+        first = job.messages[0] if job.messages else {"role": "", "content": ""}
+        system = first["content"].strip() if first["role"] == "system" else ""
+        if text is None or system not in text:
+            folded, _ = _attempt(render, job, _fold(job.messages))
+            text = folded if folded is not None else text
     if text is None:
         raise RequestError(
             f"The model's chat template refuses this conversation: {error}.", "Use raw mode, or start a new chat."
@@ -82,12 +108,13 @@ def _compile(source: str) -> Callable[..., str]:
 
 
 def _attempt(
-    render: Callable[..., str], job: TemplateJob, messages: list[dict[str, str]]
+    render: Callable[..., str], job: TemplateJob, messages: list[dict[str, Any]]
 ) -> tuple[str | None, str]:
     """The text, or `None` and what the template said."""
-    variables: dict[str, Any] = {"messages": messages, "add_generation_prompt": job.add_generation_prompt}
+    variables: dict[str, Any] = {"documents": None, **job.special_tokens, **job.variables}
+    variables |= {"messages": messages, "add_generation_prompt": job.add_generation_prompt, "tools": job.tools}
     try:
-        return render(**job.special_tokens, **variables, tools=None, documents=None), ""
+        return render(**variables), ""
     except MemoryError:
         raise too_large() from None
     except Exception as error:  # anything may come out of it

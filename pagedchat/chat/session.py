@@ -98,13 +98,15 @@ class ChatSession:
         """Turns of another chat, which this one's first prompt, the program's, is to sum up; sent with it alone."""
         self.tokens_per_character = _TOKENS_PER_CHARACTER
         """Of what was sent and written last, the template's words among it."""
+        self.progress = ""
+        """Why nothing comes of the running request; empty while there is nothing to say."""
         self.version = 0
         self._branch_of = (0, 0, ROOT)
         self._branch = (1, 1)
         """What `branch` found last, and where the chat stood then: titles ask again and again."""
         self._returned = ""
         self._replaced: Entry | None = None
-        self._restarted = False
+        self._restarted = self._goes_on = False
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -130,6 +132,11 @@ class ChatSession:
     def num_prompts(self) -> int:
         """Prompts that were asked on the way to here."""
         return sum(entry.turn.role == "user" for entry in self.entries)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether its last reply is not at its end and can be gone on with."""
+        return not self.busy and bool(self.entries) and self.entries[-1].ending != "complete"
 
     @property
     def last_reply(self) -> str | None:
@@ -207,6 +214,22 @@ class ChatSession:
         self._begin(request_id)
         return True
 
+    def go_on(self, request_id: int) -> bool:
+        """Go on with a reply that was cut short; false if the last one was not. What it has comes first."""
+        if not self.can_go_on:
+            return False
+        self._replaced = self.entries.pop()
+        self._begin(request_id)
+        self.open_text = self._replaced.turn.text
+        self._goes_on = True
+        return True
+
+    def cut(self) -> None:
+        """End the running request here and now, with the text that it has; nobody else will report its end."""
+        if self.busy:
+            self.return_queue()
+            self._end("interrupted")
+
     def stop(self) -> bool:
         """End the running request; false if none runs. What it wrote is kept when its end is reported.
 
@@ -227,6 +250,7 @@ class ChatSession:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
+            child._goes_on = self._goes_on
             child.num_open_tokens = self.num_open_tokens
         return child
 
@@ -256,7 +280,12 @@ class ChatSession:
         A fork made in mid-reply already shows its source's text; the first piece to come takes its place.
         """
         self.state = "running"
-        self._restarted = True
+        self._restarted = not self._goes_on
+        self.version += 1
+
+    def wait(self, message: str) -> None:
+        """Nothing comes, and why."""
+        self.progress = message
         self.version += 1
 
     def append(self, text: str, num_tokens: int) -> None:
@@ -265,6 +294,7 @@ class ChatSession:
         self.open_text = text if self._restarted else self.open_text + text
         self._restarted = False
         self.num_open_tokens = num_tokens
+        self.progress = ""
         self.version += 1
 
     def finish(self, reason: FinishReason, figures: RequestFinished | None = None) -> None:
@@ -284,10 +314,11 @@ class ChatSession:
             self.tokens_per_character = num_tokens / characters
 
     def fail(self, message: str, hint: str) -> None:
-        """The request was refused: its prompt goes back to be edited."""
+        """The request was refused: its prompt goes back to be edited. Or an error ended it: its text stays."""
         self.return_queue()
-        self._end("stopped")
-        self.state = "idle"
+        cut_short = bool(self.open_text)
+        self._end("interrupted" if cut_short else "stopped")
+        self.state = "interrupted" if cut_short else "idle"
         self.notice = Notice(message, hint)
 
     def interrupt(self) -> None:
@@ -365,13 +396,15 @@ class ChatSession:
         self.state = "queued"
         self.open_text, self.num_open_tokens = "", 0
         self.open_turn_id = new_id()
-        self.stop_requested = self._restarted = False
-        self.notice = None
+        self.stop_requested = self._restarted = self._goes_on = False
+        self.notice, self.progress = None, ""
         self.version += 1
 
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
-        if self.open_text or ending in ("complete", "length"):
+        if self._goes_on and self._replaced is not None and self.open_text == self._replaced.turn.text:
+            self._add(self._replaced)  # nothing came
+        elif self.open_text or ending in ("complete", "length"):
             self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
         elif self._replaced is not None:
             self._add(self._replaced)
@@ -380,8 +413,9 @@ class ChatSession:
             if self.entries or not self.summed_up:  # else nobody wrote it
                 self._give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
-        self.open_text, self.num_open_tokens = "", 0
+        self.open_text, self.num_open_tokens, self.progress = "", 0, ""
         self.request_id, self._replaced, self.stop_requested = None, None, False
+        self._goes_on = False
         self.version += 1
 
     def _give_back(self, *prompts: str) -> None:

@@ -11,16 +11,37 @@ A checkpoint may carry a jinja template of its own. A base model has none and ge
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, get_args
 
+import msgspec
+
+from pagedchat.bounds import shown
 from pagedchat.chat.model_template import TemplateJob, run_template
-from pagedchat.chat.turns import Turn
+from pagedchat.chat.turns import Role, Turn
+from pagedchat.errors import RequestError
 
 USER, ASSISTANT = "User:", "Assistant:"
 
 
 RunTemplate = Callable[[TemplateJob], str]
 """Runs a template that came with a checkpoint; raises `RequestError` where that gives no text."""
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation of a program, as the template is to write it; JSON throughout."""
+
+    messages: list[dict[str, Any]]
+    """Each with `role` and `content`, and whatever else a template may know."""
+    tools: list[dict[str, Any]] | None = None
+    """Functions that the model may ask for, as JSON schemas."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """What else the template may name."""
+    add_generation_prompt: bool = True
+    """The text ends where the next reply begins; otherwise every turn is closed and nothing more."""
+    continue_final_message: bool = False
+    """The text ends inside the last message, which the reply continues."""
+    chat_template: str | None = None
+    """Takes the place of the model's own."""
 
 
 class ChatTemplate:
@@ -61,11 +82,43 @@ class ChatTemplate:
         prompt, text = self._render(turns[:-1], True), turns[-1].text
         return _spaced(prompt, text) if self._source is None else prompt + text
 
+    def render_prompt(self, prompt: ChatPrompt) -> str:
+        """The text of a program's conversation.
+
+        Raises:
+            RequestError: as for `render`; or there are tools, or roles, that a plain transcript has no place for.
+        """
+        messages, opens_reply = prompt.messages, prompt.add_generation_prompt
+        text = ""
+        if prompt.continue_final_message:
+            messages, text, opens_reply = messages[:-1], messages[-1]["content"], True
+        source = prompt.chat_template or self._source
+        if source is None:
+            return _spaced(_plain(messages, prompt.tools) + (ASSISTANT if opens_reply else ""), text)
+        kwargs = prompt.chat_template_kwargs
+        job = TemplateJob(source, self._special_tokens, messages, opens_reply, prompt.tools, kwargs)
+        return self._run(job) + text
+
     def _render(self, turns: Sequence[Turn], add_generation_prompt: bool) -> str:
         if self._source is None:
             return _transcript(turns) + (ASSISTANT if add_generation_prompt else "")
         messages = [{"role": turn.role, "content": turn.text} for turn in turns]
         return self._run(TemplateJob(self._source, self._special_tokens, messages, add_generation_prompt))
+
+
+def _plain(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+    """A transcript, which knows nothing but turns of text."""
+    if tools:
+        raise RequestError(
+            "This model has no chat template, so there is no telling it of tools.", "Leave tools out."
+        )
+    for message in messages:
+        if message["role"] not in get_args(Role):
+            raise RequestError(
+                f"This model has no chat template that would know the role {shown(message['role'])}.",
+                f"There are {', '.join(get_args(Role))}.",
+            )
+    return _transcript([Turn(message["role"], message["content"]) for message in messages])
 
 
 def render_raw(turns: Sequence[Turn]) -> str:

@@ -12,6 +12,7 @@ from pagedchat.config import (
     DEFAULT_MODEL,
     CacheConfig,
     EngineConfig,
+    KVEventsConfig,
     ModelConfig,
     SchedulerConfig,
     SpeculationConfig,
@@ -20,15 +21,21 @@ from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
 from pagedchat.units import parse_size
 
-T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig)
+T = TypeVar("T", ModelConfig, CacheConfig, SchedulerConfig, KVEventsConfig)
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, how tokens are drawn, how large the cache is, what a step may hold."""
-    _add_model(parser)
+def add_engine_options(parser: argparse.ArgumentParser, *, beside: bool = True) -> None:
+    """Which model, how tokens are drawn, how large the cache is, what a step may hold.
+
+    Args:
+        parser: gets them.
+        beside: whether there may be a second model.
+    """
+    _add_model(parser, beside)
     _add_sampling(parser)
     _add_cache(parser)
     _add_scheduling(parser)
+    _add_kv_events(parser)
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:
@@ -44,6 +51,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
         model=_from_args(ModelConfig, args),
         cache=_from_args(CacheConfig, args),
         scheduler=_from_args(SchedulerConfig, args),
+        kv_events=_from_args(KVEventsConfig, args),
         **given,
     )
 
@@ -73,18 +81,19 @@ def _from_args(cls: type[T], args: argparse.Namespace) -> T:
     return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model",
         metavar="ID|DIR|FILE",
         help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
     )
-    group.add_argument(
-        "--beside",
-        metavar="ID|DIR|FILE",
-        help="a second model in an engine of its own, whose chats stand beside those of --model",
-    )
+    if beside:
+        group.add_argument(
+            "--beside",
+            metavar="ID|DIR|FILE",
+            help="a second model in an engine of its own, whose chats stand beside those of --model",
+        )
     group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
@@ -179,6 +188,31 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
         metavar="HOW|MODEL",
         help="guess tokens and verify several at once: lookup (by what came before), a small model of the same "
         "vocabulary that drafts them (its id or folder), or off (off)",
+    )
+
+
+def _add_kv_events(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("block events for other programs, as vLLM publishes them (pagedchat[serve])")
+    group.add_argument(
+        "--kv-events-endpoint",
+        metavar="URL",
+        help="publish which blocks the cache gains and loses, all texts included, like tcp://127.0.0.1:5557",
+    )
+    group.add_argument(
+        "--kv-events-replay-endpoint", metavar="URL", help="answer subscribers that missed some, like tcp://*:5558"
+    )
+    group.add_argument("--kv-events-topic", metavar="TEXT", help="by which subscribers choose (none)")
+    group.add_argument(
+        "--kv-events-buffer", type=int, metavar="N", help="batches kept for whoever missed them (10000)"
+    )
+    group.add_argument(
+        "--kv-events-hwm", type=int, metavar="N", help="batches held for a subscriber that does not read (10000)"
+    )
+    group.add_argument(
+        "--kv-events-encoding", metavar="FORM", help="map, or array for readers made for vLLM up to 0.23 (map)"
+    )
+    group.add_argument(
+        "--kv-events-hashes", metavar="TYPE", help="int: 64 bits of a block's hash; bytes: all of it (int)"
     )
 
 

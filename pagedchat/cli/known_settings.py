@@ -10,14 +10,14 @@ from typing import Any
 
 from pagedchat.bounds import check_text, shown
 from pagedchat.cli.themes import check_theme
-from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.config import CacheConfig, EngineConfig, KVEventsConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.settings.sources import Kind, Setting
 
 OF_ONE_RUN = frozenset({"help", "version", "prompt", "config", "print_config", "go_on", "resume"})
 """What is asked for once and holds for no other run."""
-_CONFIGS = (ModelConfig, CacheConfig, SchedulerConfig, EngineConfig)
+_CONFIGS = (ModelConfig, CacheConfig, SchedulerConfig, KVEventsConfig, EngineConfig)
 _WHOLE = frozenset({"sessions", "metrics_port"})
 """Read by functions of their own; all other types say what they are."""
 

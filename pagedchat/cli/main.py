@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pagedchat.bounds import check_text
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
+from pagedchat.cli.server_options import chosen_servers, engines_first, local_models, server_opener
 from pagedchat.cli.signals import ended_in_order
 from pagedchat.cli.standard_input import whole_prompt
 from pagedchat.cli.standard_streams import (
@@ -91,6 +92,8 @@ def _run_command(args: argparse.Namespace) -> int:
             from pagedchat.cli.replay import run_replay  # noqa: PLC0415 - reads traces
 
             return run_replay(args, _screen_settings)
+        case "serve":
+            from pagedchat.cli.serve import run_serve as run  # noqa: PLC0415 - only what is wanted
         case _:
             from pagedchat.cli.stats import run_stats as run  # noqa: PLC0415 - opens sockets
     return run(args)
@@ -116,7 +119,7 @@ def _check_history_options(args: argparse.Namespace) -> None:
 
 def _refuse_screen_options(args: argparse.Namespace) -> None:
     """What only the chats on the screen do, where it was asked for in this very command."""
-    for name in ("--trace", "--metrics-port", "--beside"):
+    for name in ("--trace", "--metrics-port", "--beside", "--server"):
         if name.lstrip("-").replace("-", "_") in args.given:
             raise InvalidValueError(
                 f"{name} goes with the chats on the screen, not with one reply.", f"Leave out {name} or -p."
@@ -132,12 +135,27 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig) -> int:
     from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
     history = _history(args)
+    if history is not None:
+        history = replace(
+            history, reopened=replace(history.reopened, layout=engines_first(history.reopened.layout))
+        )
+    servers, has_engine = chosen_servers(args, history.reopened.layout.models if history is not None else ())
+    open_server = server_opener(args)
     config, beside = _two_models(args, config, history)
     remembered = remembered_path()
-    link, metrics_url = _engine_link(config, args.metrics_port)
+    if has_engine:
+        link, metrics_url = _engine_link(config, args.metrics_port)
+    else:
+        link, metrics_url = open_server(servers[0]), ""
     options = UiOptions(
-        model=config.model.model,
-        beside=beside,
+        model=config.model.model if has_engine else servers[0].text,
+        beside=beside if has_engine else "",
+        has_engine=has_engine,
+        servers=servers,
+        known_servers=args.servers,
+        api_key_env=args.api_key_env or "",
+        open_server=open_server,
+        open_engine=lambda model: _engine_link(_with_model(config, model), None)[0],
         sessions=args.sessions,
         overrides=sampling_overrides(args),
         system=args.system,
@@ -167,15 +185,20 @@ def _two_models(
     They are those that were asked for, or those of the chats that are gone on with. On a GPU the first one leaves
     half of its share to the second, if nothing else is said.
     """
-    before = history.reopened.layout.models if history is not None else ()
+    before = local_models(history.reopened.layout.models) if history is not None else ()
     asked = None if args.beside is None else check_text("--beside", args.beside)
-    beside = asked or (before[1] if before else "")
+    beside = asked or (before[1] if len(before) > 1 else "")
     model, cache = config.model, config.cache
     if before and "model" not in args.given and before[0] != model.model:
-        model = replace(model, model=before[0], tokenizer=None)
+        model = _with_model(config, before[0]).model
     if beside and "gpu_memory_utilization" not in args.given and cache.gpu_memory_utilization == _USUAL_SHARE:
         cache = replace(cache, gpu_memory_utilization=cache.gpu_memory_utilization / 2)
     return replace(config, model=model, cache=cache), beside
+
+
+def _with_model(config: EngineConfig, model: str) -> EngineConfig:
+    """The same for another model; a tokenizer that was chosen for the first one does not serve it."""
+    return replace(config, model=replace(config.model, model=model, tokenizer=None))
 
 
 def _history(args: argparse.Namespace) -> "RunHistory | None":

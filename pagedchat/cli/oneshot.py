@@ -1,27 +1,23 @@
 """One prompt, one reply, no screen: `pagedchat -p TEXT` and prompts on standard input."""
 
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from pagedchat.api.llm import LLM
-from pagedchat.api.outputs import RequestOutput
-from pagedchat.api.prompts import Message
 from pagedchat.cache_events import FinishReason
 from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
+from pagedchat.cli.progress_line import ProgressLine
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import RequestError
-from pagedchat.events import LoadProgress
+from pagedchat.outputs import RequestOutput
+from pagedchat.requests.conversations import Message
 
 if TYPE_CHECKING:
     from pagedchat.history.one_reply import KeptReply
-
-_QUIET_SECONDS = 1.0
-"""Loading that is done sooner says nothing."""
 
 
 def run_oneshot(
@@ -146,7 +142,7 @@ def _summary(
 
 
 def _load(config: EngineConfig, *, chats: bool) -> LLM:
-    progress = _ProgressLine(sys.stderr)
+    progress = ProgressLine(sys.stderr)
     try:
         llm = LLM.from_config(config, progress.show, chats=chats)
     finally:
@@ -154,45 +150,3 @@ def _load(config: EngineConfig, *, chats: bool) -> LLM:
     for notice in llm.notices:
         print(one_line(notice), file=sys.stderr)
     return llm
-
-
-class _ProgressLine:
-    """How loading goes, on one line that is gone afterwards; shown only where somebody watches and waits.
-
-    A timer draws the first line: importing torch takes seconds and reports nothing.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-        self._text = ""
-        self._waited = False
-        self._timer = threading.Timer(_QUIET_SECONDS, self._begin)
-        self._timer.daemon = True
-        if stream.isatty():
-            self._timer.start()
-
-    def show(self, progress: LoadProgress) -> None:
-        """Loading went on."""
-        share = f" {100 * progress.done // progress.total}%" if progress.total else ""
-        with self._lock:
-            self._text = f"{one_line(progress.message)}{share}"
-            self._draw()
-
-    def clear(self) -> None:
-        """Wipe the line for good."""
-        self._timer.cancel()
-        with self._lock:
-            self._text = ""
-            self._draw()
-            self._waited = False
-
-    def _begin(self) -> None:
-        with self._lock:
-            self._waited = bool(self._text)
-            self._draw()
-
-    def _draw(self) -> None:
-        if self._waited:
-            self._stream.write(f"\r\x1b[2K{self._text[:78]}")
-            self._stream.flush()

@@ -12,6 +12,7 @@ from pagedchat import __version__
 from pagedchat.bench.readers import new_file
 from pagedchat.bounds import is_unicode
 from pagedchat.cli.engine_options import add_engine_options
+from pagedchat.cli.server_options import add_server_options
 from pagedchat.cli.settings import with_settings
 from pagedchat.cli.themes import AUTO
 from pagedchat.errors import InvalidValueError
@@ -28,6 +29,7 @@ _USAGE = """\
 pagedchat [OPTIONS]
        pagedchat -p TEXT [OPTIONS]
        pagedchat replay FILE [OPTIONS]
+       pagedchat serve [OPTIONS]
        pagedchat stats [OPTIONS]
        pagedchat models [--json]
        pagedchat bench NAME [OPTIONS]
@@ -35,6 +37,7 @@ pagedchat [OPTIONS]
 _EPILOG = """\
 commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
+  serve                   an OpenAI-compatible server; serve --help has its options
   stats                   figures of the pagedchat that is running
   models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
@@ -42,6 +45,7 @@ commands:
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
   bench drafts            tokens a second with guessed tokens and without
   bench quality           what weights of few bits cost: the perplexity of a text with and without them
+  bench serve             streams of 64 clients of a server, beside the same prompts without one
   bench ui                how fast the screen draws and answers keys, and what it costs the engine
   doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
   doctor --compile        compile every CUDA kernel for every architecture; needs no GPU
@@ -51,6 +55,8 @@ examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
+  pagedchat --server localhost:8000              chats on an OpenAI-compatible server; no engine, no torch here
+  pagedchat --model ID --server URL              an engine here and a server side by side; /move takes chats across
   pagedchat --trace run.trace                    record every step, to be looked at again with replay
   pagedchat --continue                           what was open last, with its drafts
   pagedchat -p "Tell me a sea story."            one reply, no screen
@@ -59,6 +65,8 @@ examples:
 """
 _COMMANDS = {
     "replay": "Show a recording: every step of the engine, its blocks, its batches and the chats' text.",
+    "serve": "Serve one model by OpenAI's API: completions, chats and responses, streamed too. It listens on this "
+    "machine alone, unless it is told otherwise. One server has one model at a time.",
     "stats": "Print figures of the pagedchat that is running on this machine.",
     "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
@@ -96,6 +104,10 @@ def _command_parser(command: str) -> Parser:
         from pagedchat.cli.replay import add_replay_options  # noqa: PLC0415 - reads traces
 
         add_replay_options(parser)
+    elif command == "serve":
+        from pagedchat.cli.serve import add_serve_options  # noqa: PLC0415 - only what is wanted
+
+        add_serve_options(parser)
     elif command == "stats":
         from pagedchat.cli.stats import add_stats_options  # noqa: PLC0415 - opens sockets
 
@@ -131,6 +143,7 @@ def _chat_parser() -> Parser:
     _add_chats(parser)
     _add_history(parser)
     _add_inspector(parser)
+    add_server_options(parser)
     add_engine_options(parser)
     _add_opposites(parser)
     return parser

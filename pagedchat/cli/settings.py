@@ -21,7 +21,7 @@ CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 def with_settings(
     parser: argparse.ArgumentParser, argv: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> argparse.Namespace:
-    """What holds for this run; `given` names what stood on the command line, `keymap` has keys of a file.
+    """What holds for this run; `given` names what stood on the command line, `keymap` and `servers` are of a file.
 
     Raises:
         InvalidValueError: something that cannot be, with the file and line, the variable or the option.
@@ -50,7 +50,10 @@ def with_settings(
     rest = {name: value for name, value in vars(given).items() if name not in settings.values}
     defaults = {"prompt": None, "go_on": False, "resume": None, "command": "chat"}
     return argparse.Namespace(
-        **defaults | rest | settings.values, given=frozenset(vars(given)), keymap=settings.keymap
+        **defaults | rest | settings.values,
+        given=frozenset(vars(given)),
+        keymap=settings.keymap,
+        servers=settings.servers,
     )
 
 

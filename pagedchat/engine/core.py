@@ -45,6 +45,7 @@ class EngineCore:
         clock: seconds, for the timings in the reports.
         grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
         draft: carries out the batches of a draft model; None: there is none.
+        first_id: the first number that a sequence gets which is given none.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class EngineCore:
         *,
         grammars: Grammars | None = None,
         draft: DraftRunner | None = None,
+        first_id: int = 1,
     ) -> None:
         self.limits = limits
         self.runner = runner
@@ -74,7 +76,7 @@ class EngineCore:
         """Sequence -> what its part of a step raised, where that ended its last request."""
         self._clock = clock
         self._start_time = clock()
-        self._last_id = self._step = 0
+        self._last_id, self._step = first_id - 1, 0
         self._prefill_tokens = self._decode_tokens = 0
         self._requests = NewRequests(limits, self.scheduler.queues, grammars)
         self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)

@@ -139,14 +139,14 @@ class NewRequests:
         child.num_prompt_tokens = parent.num_prompt_tokens
         child.num_cached_tokens = parent.num_computed
         child.awaits_first_run = parent.awaits_first_run
-        self._set_params(child, params or parent.sampling_params)
+        self._set_params(child, params or parent.sampling_params, None if params else parent.grammar)
         child.logprobs, child.prompt_logprobs = parent.logprobs.copy(), parent.prompt_logprobs.copy()
         if params is None:
             child.seed = self._random.getrandbits(64)
         self._enqueue(child)
 
-    def _set_params(self, seq: Sequence, params: SamplingParams) -> None:
-        seq.grammar = self._grammar(params)
+    def _set_params(self, seq: Sequence, params: SamplingParams, grammar: object | None = None) -> None:
+        seq.grammar = grammar or self._grammar(params)
         seq.sampling_params = params
         seq.logprobs, seq.prompt_logprobs = [], []
         seq.seed = self._random.getrandbits(64) if params.seed is None else params.seed

@@ -65,8 +65,11 @@ class _TakesOthers(msgspec.StructMeta):
             return super().__call__(**given)
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_TakesOthers):
-    """Settings of one request. The neutral defaults sample from the model's distribution as it is."""
+class SamplingParams(msgspec.Struct, kw_only=True, metaclass=_TakesOthers):
+    """Settings of one request. The neutral defaults sample from the model's distribution as it is.
+
+    A value may be set later, and is checked then as it is here; requests that were asked for keep what they had.
+    """
 
     n: int = 1
     """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
@@ -142,6 +145,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=_Takes
                 "They are found in the text: leave out one of both.",
             )
         _settle_answers(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__struct_fields__:
+            raise AttributeError(f"SamplingParams has no {name}.")
+        changed = msgspec.structs.replace(self, **{name: value})
+        for each in self.__struct_fields__:
+            msgspec.structs.force_setattr(self, each, getattr(changed, each))
 
     @property
     def greedy(self) -> bool:

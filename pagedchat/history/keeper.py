@@ -23,8 +23,8 @@ class ChatPlace(NamedTuple):
     chat: ChatSession
     model: str
     """Which one answers it."""
-    beside: bool = False
-    """Whether it stands in the group of the second model."""
+    beside: int = 0
+    """How many groups stand on the left of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pagedchat.chat.session import ForkOrigin
 from pagedchat.chat.turns import Entry
 
+SERVER = "server:"
+"""Before what was asked for, where that is a server."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRecord:
@@ -46,8 +49,8 @@ class PaneRecord:
     """By which Alt+1 … Alt+9 reach it."""
     chat_id: int | None
     """None where the chat was empty: there is a pane, and nothing to keep of it."""
-    beside: bool = False
-    """Whether it stood in the group of the second model."""
+    beside: int = 0
+    """How many groups stood on the left of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ class LayoutRecord:
     """Panes asked for; None: as many as there are chats."""
     zoomed: bool = False
     models: tuple[str, ...] = ()
-    """What was asked for where two models stood side by side, from left to right."""
+    """What was asked for where several engines and servers stood side by side, or a single server; from left to
+    right, a server as `server:` and its address."""
 
 
 @dataclass(frozen=True, slots=True)

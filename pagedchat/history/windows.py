@@ -13,6 +13,8 @@ from pagedchat.history.records import LayoutRecord, PaneRecord
 from pagedchat.history.store import HistoryStore
 from pagedchat.history.values import number_of
 
+_MOST_NAMES = 9
+"""Of engines and servers side by side."""
 _KEPT = 20
 """Windows of programs that are gone."""
 
@@ -115,18 +117,22 @@ class Windows:
         )
         focused, wanted, zoomed, models = row
         return LayoutRecord(
-            tuple(PaneRecord(number_of(number), chat, bool(beside)) for number, chat, beside in panes),
+            tuple(PaneRecord(number_of(number), chat, number_of(beside)) for number, chat, beside in panes),
             number_of(focused),
             number_of(wanted) or None,
             bool(zoomed),
-            _two_names(models),
+            _names(models),
         )
 
 
-def _two_names(models: object) -> tuple[str, ...]:
-    """Of what somebody else may have written: two names, or none."""
+def _names(models: object) -> tuple[str, ...]:
+    """Of what somebody else may have written: some names, or none."""
     with suppress(ValueError, TypeError):
         names = json.loads(models)  # type: ignore[arg-type]  # which raises a TypeError then
-        if isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) and name for name in names):
+        if (
+            isinstance(names, list)
+            and len(names) <= _MOST_NAMES
+            and all(isinstance(name, str) and name for name in names)
+        ):
             return tuple(names)
     return ()

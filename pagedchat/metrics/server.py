@@ -4,15 +4,14 @@ The events are folded where they arrive; a thread of its own answers whoever ask
 """
 
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import start_http_server
 
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import EngineEvent
-from pagedchat.metrics.collector import MetricsCollector
-from pagedchat.metrics.fold import MetricsFold
+from pagedchat.metrics.exposition import Exposition
 
 ADDRESS = "127.0.0.1"
 MAX_PORT = 65_535
@@ -32,10 +31,7 @@ class MetricsServer:
         if not 0 <= port <= MAX_PORT:
             raise InvalidValueError(f"There is no port {port} for the metrics.", f"Give 0 to {MAX_PORT}.")
         self._asked_port = port
-        self._lock = Lock()
-        self._fold = MetricsFold()
-        self._registry = CollectorRegistry()
-        self._registry.register(MetricsCollector(self._fold, self._lock))
+        self._exposition = Exposition()
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> None:
@@ -45,7 +41,7 @@ class MetricsServer:
             PagedChatError: the port is taken, or not for us.
         """
         try:
-            self._running = start_http_server(self._asked_port, ADDRESS, self._registry)
+            self._running = start_http_server(self._asked_port, ADDRESS, self._exposition.registry)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise PagedChatError(
@@ -65,8 +61,7 @@ class MetricsServer:
 
     def fold(self, event: EngineEvent) -> None:
         """Take in the engine's next event."""
-        with self._lock:
-            self._fold.fold(event)
+        self._exposition.fold(event)
 
     def close(self) -> None:
         """Stop listening; twice does no harm."""

@@ -21,15 +21,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.errors import PagedChatError, first_line
 from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
+from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.service.chats import Chats
 from pagedchat.service.loop import EngineLoop, Inbox, Received
 from pagedchat.service.outbox import Outbox
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAside, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAside
 from pagedchat.service.text_model import TextModel
@@ -146,9 +150,11 @@ def _start(config: EngineConfig, args: argparse.Namespace, publisher: Publisher,
     templates = TemplateProcess()
     templates.start()  # beside the loading, so that no prompt waits for it
     try:
+        block_events = publisher_of(config.kv_events)  # said at once, where that cannot be
         loaded = _loader(args.loader)(config, publisher.add_progress)
         text_model = _text_model(loaded, templates)
-        loop = _engine(loaded, text_model, publisher, inbox, Path(args.log_file).parent if args.log_file else None)
+        dump_dir = Path(args.log_file).parent if args.log_file else None
+        loop = _engine(loaded, text_model, publisher, inbox, dump_dir, block_events)
     except UI_GONE:
         raise
     except PagedChatError as error:
@@ -181,12 +187,34 @@ def _text_model(loaded: "LoadedModel", templates: TemplateProcess) -> TextModel:
 
 
 def _engine(
-    loaded: "LoadedModel", text_model: TextModel, publisher: Publisher, inbox: Inbox, dump_dir: Path | None
+    loaded: "LoadedModel",
+    text_model: TextModel,
+    publisher: Publisher,
+    inbox: Inbox,
+    dump_dir: Path | None,
+    block_events: BlockEventPublisher | None,
 ) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, draft=loaded.draft)
+    core = EngineCore(
+        loaded.limits, loaded.runner, grammars=loaded.grammars, draft=loaded.draft, first_id=FIRST_OF_PROGRAMS
+    )
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
     chats = Chats(core, publisher, text_model, renderer=renderer)
-    return EngineLoop(core, chats, publisher, inbox, dump_dir=dump_dir, spare_work=loaded.prepare_more)
+    workshop = PromptWorkshop(text_model, loaded.grammars)
+    preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
+    programs = Programs(core, publisher, preparer, text_model.tokenizer)
+    if block_events is not None:
+        block_events.start(core)
+        log.info("Block events are published at %s.", block_events.endpoint)
+    return EngineLoop(
+        core,
+        chats,
+        programs,
+        publisher,
+        inbox,
+        dump_dir=dump_dir,
+        spare_work=loaded.prepare_more,
+        block_events=block_events,
+    )
 
 
 # --- running ----------------------------------------------------------------------------------------
@@ -200,7 +228,9 @@ def _run(loop: EngineLoop, publisher: Publisher, log_file: str) -> int:
         raise
     except Exception as error:
         log.exception("The engine crashed.")
-        loop.chats.fail_all(f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}")
+        message, hint = f"The engine crashed: {first_line(error)}.", f"Ask again. {_see(log_file)}"
+        loop.chats.fail_all(message, hint)
+        loop.programs.fail_all(message, hint)
         publisher.flush()
         return EXIT_CRASHED
     return EXIT_OK

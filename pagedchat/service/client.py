@@ -15,8 +15,17 @@ from pathlib import Path
 
 from pagedchat.config import EngineConfig
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, RequestFailed
-from pagedchat.service.commands import AnyCommand, Fork, Generate, Shutdown
+from pagedchat.events import (
+    EngineDied,
+    EngineEvent,
+    EngineFailed,
+    EngineNotice,
+    EngineReady,
+    RefusalKind,
+    RequestFailed,
+    RequestRefused,
+)
+from pagedchat.service.commands import AddRequest, AnyCommand, Detokenize, Fork, Generate, Shutdown, Tokenize
 from pagedchat.service.event_queue import EventQueue
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess
@@ -229,6 +238,9 @@ class EngineClient:
         match command:
             case Generate(session_id, request_id) | Fork(_, session_id, request_id):
                 self._events.put(RequestFailed(session_id, request_id, message, hint))
+            case AddRequest(request_id) | Tokenize(request_id) | Detokenize(request_id):
+                kind: RefusalKind = "engine" if self._failed else "value"
+                self._events.put(RequestRefused(request_id, message, hint, kind))
             case _ if not self._failed:  # else the screen says so already
                 self._events.put(EngineNotice(message, hint, failed=True))
 

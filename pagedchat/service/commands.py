@@ -1,6 +1,7 @@
 """What the UI process asks of the engine process, and the link over which it asks.
 
-A session's sequence has the session's id.
+A session's sequence has the session's id. A request of a program has sequences of its own, closed at its end, and
+their numbers are the engine's own business.
 """
 
 from collections.abc import AsyncIterator
@@ -8,8 +9,9 @@ from typing import Protocol
 
 import msgspec
 
+from pagedchat.chat.template import ChatPrompt
 from pagedchat.chat.turns import Turn
-from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.events import EngineEvent
 
 
@@ -57,6 +59,40 @@ class Close(Command, frozen=True):
     """Drop the session's sequence."""
 
     session_id: int
+
+
+class AddRequest(Command, frozen=True):
+    """A request of a program, as `LLMEngine.add_request` takes it. `RequestOutputs` tell what it gets, or one
+    `RequestRefused` that it gets nothing (more)."""
+
+    request_id: int
+    """No other request of programs under way has it."""
+    prompt: str | list[int] | ChatPrompt
+    """A text, its tokens, or a conversation."""
+    params: SamplingParams | None = None
+    """None: the model's own."""
+
+
+class AbortRequests(Command, frozen=True):
+    """End requests of programs now, without another event; those that are finished or unknown are passed over."""
+
+    request_ids: list[int]
+
+
+class Tokenize(Command, frozen=True):
+    """The tokens of a text or a conversation: `Tokenized`, or `RequestRefused`."""
+
+    request_id: int
+    prompt: str | ChatPrompt
+    add_special_tokens: bool = True
+    """Whether those are put around a text that the tokenizer puts there."""
+
+
+class Detokenize(Command, frozen=True):
+    """The text of tokens, special ones included: `Detokenized`, or `RequestRefused`."""
+
+    request_id: int
+    token_ids: list[int]
 
 
 class Focus(Command, frozen=True):
@@ -117,9 +153,12 @@ class Shutdown(Command, frozen=True):
     """End the engine process."""
 
 
+ProgramCommand = AddRequest | AbortRequests | Tokenize | Detokenize
+"""What programs ask."""
+
 AnyCommand = (
-    Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin | Unpin | Evict
-    | FlushCache | Shutdown
+    ProgramCommand | Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin
+    | Unpin | Evict | FlushCache | Shutdown
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The user's commands about the whole pool, carried out and answered in words. Knows no session and no screen."""
 
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.engine.core import EngineCore
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineNotice
@@ -39,9 +40,11 @@ def _limited(core: EngineCore, num_blocks: int | None) -> str:
     if num_blocks is None:
         return f"No limit: all {core.limits.num_blocks} blocks can be used."
     told = [f"Limit {num_blocks}: {counted(change.num_withheld, 'block')} withheld"]
-    if change.preempted:
-        chats = ", ".join(map(str, change.preempted))
-        told.append(f"chat{'' if len(change.preempted) == 1 else 's'} {chats} preempted")
+    chats = [seq_id for seq_id in change.preempted if seq_id < FIRST_OF_PROGRAMS]
+    if chats:
+        told.append(f"chat{'' if len(chats) == 1 else 's'} {', '.join(map(str, chats))} preempted")
+    if len(chats) < len(change.preempted):
+        told.append(f"{counted(len(change.preempted) - len(chats), 'request')} preempted")
     return f"{', '.join(told)}."
 
 

@@ -9,9 +9,13 @@ from queue import Empty, SimpleQueue
 
 from pagedchat.engine.core import EngineCore
 from pagedchat.events import IntegrityBroken, RunState, StepReport
+from pagedchat.kv_events.publisher import BlockEventPublisher
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import (
+    AbortRequests,
+    AddRequest,
     AnyCommand,
+    Detokenize,
     Evict,
     FlushCache,
     Pause,
@@ -21,10 +25,13 @@ from pagedchat.service.commands import (
     SetPace,
     Shutdown,
     StepOnce,
+    Tokenize,
     Unpin,
 )
 from pagedchat.service.controls import PoolCommand, carry_out
 from pagedchat.service.dump import write_dump
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import Prepared
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Rendered
 
@@ -41,9 +48,9 @@ _SHORTEST_WAIT = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A command, or the text for which one waits, and when it came in, in seconds."""
+    """A command, or what one waits for, and when it came in, in seconds."""
 
-    command: AnyCommand | Rendered
+    command: AnyCommand | Rendered | Prepared
     time: float
 
 
@@ -60,31 +67,37 @@ class EngineLoop:
     Args:
         core: the engine.
         chats: the sessions on it.
+        programs: the requests of programs.
         publisher: hears all that happens.
         inbox: where commands come from.
         clock: seconds.
         dump_dir: where a dump is written if the engine's books disagree; None writes none.
         spare_work: done a little at a time while nobody waits; says whether there is more.
+        block_events: tells other programs what the cache has; closed at the end.
     """
 
     def __init__(
         self,
         core: EngineCore,
         chats: Chats,
+        programs: Programs,
         publisher: Publisher,
         inbox: Inbox,
         clock: Callable[[], float] = time.monotonic,
         dump_dir: Path | None = None,
         spare_work: Callable[[], bool] = lambda: False,
+        block_events: BlockEventPublisher | None = None,
     ) -> None:
         self._core = core
         self.chats = chats
+        self.programs = programs
         self._feed = chats.feed
         self._publisher = publisher
         self._inbox = inbox
         self._clock = clock
         self._dump_dir = dump_dir
         self._spare_work = spare_work
+        self._block_events = block_events
         self._has_spare_work = True
         self._broken = False
         self._paused = False
@@ -98,6 +111,8 @@ class EngineLoop:
         while received is None or not isinstance(received.command, Shutdown):
             received = self._get(self.turn(received))
         self._publish(wait=True)
+        if self._block_events is not None:
+            self._block_events.close()
 
     def turn(self, received: Received | None) -> float | None:
         """One thing: the command that has come; else a step, where one is due; else some spare work.
@@ -131,6 +146,8 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
+                self.programs.handle(command)
             case command:
                 self.chats.handle(command, received.time)
         self._settle()
@@ -175,10 +192,15 @@ class EngineLoop:
             self._publish()
         elif self._publisher.is_due:
             self._publish()
+        else:
+            self.programs.tell_due()
+            self._settle()
 
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
+        self.programs.tell_all()
+        self._settle()
         self._publisher.flush(wait)
 
     def _tell_what_is_wrong(self, report: StepReport) -> None:
@@ -196,7 +218,7 @@ class EngineLoop:
         While a prompt is becoming text there is work, only not yet.
         """
         self._publish(wait=seconds is None)
-        if seconds is None and not self.chats.awaits_text:
+        if seconds is None and not (self.chats.awaits_text or self.programs.awaits_prompts):
             self._steps_left = 0
             if self._has_spare_work:
                 return self._do_spare_work()
@@ -227,3 +249,6 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
+        self.programs.follow(report)
+        if self._block_events is not None:
+            self._block_events.add(report)

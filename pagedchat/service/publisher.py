@@ -42,6 +42,11 @@ class Publisher:
         self._send(event)
         self._push(False)
 
+    def send_beside(self, event: EngineEvent) -> None:
+        """Something urgent that is about no step and no session: what was collected need not go before it."""
+        self._send(event)
+        self._push(False)
+
     def add_report(self, report: StepReport) -> None:
         """A step was run, or verbs."""
         self._reports.append(report)

@@ -172,10 +172,11 @@ def _token_lists(report: StepReport) -> Iterable[list[int]]:
 def request_failed(session_id: int, request_id: int, message: str, hint: str) -> RequestFailed:
     """The event that ends a request with an error, as it can be sent whatever the error quotes: templates and
     tokenizers say what they like, at any length, and not always in Unicode."""
-    return RequestFailed(session_id, request_id, _sendable(message), _sendable(hint))
+    return RequestFailed(session_id, request_id, sendable(message), sendable(hint))
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
+    """What an error says, as it can be sent."""
     short = text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 1]}…"
     return short.encode(errors="replace").decode()
 
@@ -230,6 +231,8 @@ class ReplyFeed:
             except BaseException as error:
                 self.fail(session_id, request.request_id, error)
         for ending in endings(report):
+            if ending.seq_id not in self.chats:
+                continue
             if ending.seq_id in self._core.failures:
                 self.tell(ending.seq_id)
                 self.fail(ending.seq_id, self.running_id(ending.seq_id), self._core.failures[ending.seq_id])

@@ -12,7 +12,7 @@ import msgspec
 from pagedchat.config import EngineConfig
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineEvent, Steps
-from pagedchat.service.commands import AnyCommand, Command, Generate
+from pagedchat.service.commands import AddRequest, AnyCommand, Command, Detokenize, Generate, Tokenize
 from pagedchat.service.lean_steps import FullSteps, lean
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def _not_sendable(message: EngineEvent | Inbound, reason: str) -> NotSendableErr
     match message:
         case Configure():
             what, hint = "The engine's settings", "Start with other settings."
-        case Generate():
+        case Generate() | AddRequest() | Tokenize() | Detokenize():
             what, hint = "The prompt and its settings", "Ask again with other settings, or with other text."
         case _:
             what, hint = f"“{type(message).__name__}”", ""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pagedchat.config import GIB
+from pagedchat.settings.servers import printed_server
 from pagedchat.settings.sources import PREFIX, Setting, Settings
 from pagedchat.settings.toml_text import toml_value
 
@@ -31,6 +32,8 @@ def printed(
         chosen = settings.keymap.get(action, default)
         source = settings.keymap_sources.get(action, "default")
         lines.append(_with_source(f"{toml_value(action)} = {toml_value(chosen)}", source))
+    for server in settings.servers.values():
+        lines += printed_server(server)
     others = sorted(set(_ours(environ)) - {setting.variable for setting in known})
     lines += [f"# {name} is in the environment; no setting is called so." for name in others]
     return "\n".join(lines)

@@ -12,10 +12,11 @@ from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from pagedchat.remote.openai.address import ServerAddress
     from pagedchat.settings.toml_text import TomlFile
 
 Kind = Literal["flag", "whole", "number", "text", "texts", "size"]
-KEYMAP = "keymap"
+KEYMAP, SERVERS = "keymap", "servers"
 PREFIX = "PAGEDCHAT_"
 _TYPES: dict[Kind, tuple[tuple[type, ...], str]] = {
     "flag": ((bool,), "true or false"),
@@ -60,6 +61,8 @@ class Settings:
     keymap: dict[str, str] = field(default_factory=dict)
     """Action -> keys, with commas between them."""
     keymap_sources: dict[str, str] = field(default_factory=dict)
+    servers: "dict[str, ServerAddress]" = field(default_factory=dict)
+    """Those that a file names."""
 
     def set(self, setting: Setting, value: Any, source: str) -> None:
         """This one holds, whatever held before."""
@@ -77,8 +80,12 @@ def take_file(settings: Settings, known: Iterable[Setting], file: "TomlFile") ->
         name = key.replace("_", "-")
         if key == KEYMAP:
             _take_keymap(settings, file, value)
+        elif key == SERVERS:
+            from pagedchat.settings.servers import read_servers  # noqa: PLC0415 - only who has some
+
+            settings.servers = read_servers(file, value)
         elif name not in by_name:
-            raise _unknown(file, key, [*by_name, KEYMAP])
+            raise _unknown(file, key, [*by_name, KEYMAP, SERVERS])
         else:
             setting = by_name[name]
             settings.set(setting, _checked(setting, value, file.where(key)), file.where(key))

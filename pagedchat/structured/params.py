@@ -1,5 +1,5 @@
-"""What form a reply has to have, as its user asks for it: by a JSON schema, a regular expression or a list, named
-as vLLM's users know it. Knows no library that holds a reply to it, and no tokens.
+"""What form a reply has to have, as its user asks for it: by a JSON schema, a regular expression, a list or a
+grammar, named as vLLM's users know it. Knows no library that holds a reply to it, and no tokens.
 """
 
 import json
@@ -14,8 +14,10 @@ from pagedchat.errors import InvalidValueError
 MAX_CHARACTERS = 1_048_576
 """Of a schema, an expression, or all choices together."""
 MAX_CHOICES = 4096
+MAX_GRAMMAR = 65_536
+"""Characters."""
 
-Kind = Literal["json", "regex", "choice"]
+Kind = Literal["json", "regex", "choice", "grammar"]
 
 
 class Form(NamedTuple):
@@ -23,7 +25,7 @@ class Form(NamedTuple):
 
     kind: Kind
     text: str
-    """JSON of the schema, the expression, or JSON of the list of choices."""
+    """JSON of the schema, the expression, JSON of the list of choices, or the grammar."""
 
 
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +42,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
     choice: list[str] | None = None
     """The reply is one of these."""
     grammar: str | None = None
-    """Refused: the library may never come to an end over one (`start: /y+/ /y+/`, llguidance 1.9), in the midst of
-    everybody's step."""
+    """In Lark's notation, or in GBNF: the reply is a text of it. A terminal takes as much as it can."""
     json_object: bool = False
     """The reply is one JSON object, of any kind."""
 
@@ -66,6 +67,8 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
             return Form("json", self.json)
         if self.regex is not None:
             return Form("regex", self.regex)
+        if self.grammar is not None:
+            return Form("grammar", self.grammar)
         return Form("choice", json.dumps(self.choice))
 
 
@@ -93,15 +96,13 @@ def _check_source(name: str, value: object) -> str:
     return _check_size(name, check_text(name, value))
 
 
-def _refuse_grammar(name: str, _: object) -> str:
-    raise InvalidValueError(
-        f"{name} is not taken.", "Give a JSON schema, a regular expression or choices: grammars may never end."
-    )
+def _check_grammar(name: str, value: object) -> str:
+    return _check_size(name, check_text(name, value), MAX_GRAMMAR)
 
 
-def _check_size(name: str, text: str) -> str:
-    if len(text) > MAX_CHARACTERS:
-        raise InvalidValueError(f"{name} has {len(text):,} characters.", f"At most {MAX_CHARACTERS:,} can be.")
+def _check_size(name: str, text: str, most: int = MAX_CHARACTERS) -> str:
+    if len(text) > most:
+        raise InvalidValueError(f"{name} has {len(text):,} characters.", f"At most {most:,} can be.")
     return text
 
 
@@ -109,5 +110,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "json": _check_schema,
     "regex": _check_source,
     "choice": _check_choices,
-    "grammar": _refuse_grammar,
+    "grammar": _check_grammar,
 }

@@ -71,6 +71,10 @@ CHAT_ACTIONS = (
     KeyAction("chat.new", "ctrl+n", "new_chat", "new", "New chat", "Another chat in a pane of its own"),
     KeyAction("chat.fork", "f9", "fork", "fork", "Fork chat", "A second chat over the same blocks"),
     KeyAction("chat.regenerate", "ctrl+g", "regenerate", "again", "Ask again", "Another reply to the last prompt"),
+    KeyAction(
+        "chat.continue", "alt+r", "continue_reply", "", "Continue reply", "Go on with a reply that was cut short"
+    ),
+    KeyAction("chat.move", "alt+v", "app.move_chat", "", "Move chat", "To another engine or server"),
     KeyAction("chat.edit", "alt+up", "edit_prompt", "", "Edit the last prompt", "Write it anew, as a branch"),
     KeyAction("tree.next", "alt+right", "go_to_sibling(1)", "", "Next branch", "Another reply in this one's place"),
     KeyAction("tree.previous", "alt+left", "go_to_sibling(-1)", "", "Previous branch", "Back to the one before"),

@@ -19,6 +19,7 @@ from pagedchat.events import (
     EngineReady,
     LoadProgress,
     RunState,
+    ServerModels,
     Steps,
     TextDelta,
 )
@@ -106,7 +107,7 @@ class EngineBridge:
             self.died = event
         elif isinstance(event, EngineReady):
             self.died = None
-        if isinstance(event, LoadProgress | EngineReady | EngineFailed | EngineDied | RunState):
+        if isinstance(event, _CHANGES_THE_ENGINE):
             self._post(EngineStateChanged())
 
     @property
@@ -115,6 +116,8 @@ class EngineBridge:
         return self._recorder.recording
 
     def _record(self, event: EngineEvent) -> None:
+        if self._view.server is not None:
+            return  # which tells no steps
         live = self._view.live
         self._recorder.apply(event, live.mirror if live else None, self._view.labels)
         problem = self._recorder.problem
@@ -127,6 +130,9 @@ class EngineBridge:
         self._recorder.keep_up()
         dirty, self._dirty = self._dirty, False
         return dirty
+
+
+_CHANGES_THE_ENGINE = LoadProgress | EngineReady | EngineFailed | EngineDied | RunState | ServerModels
 
 
 def _pieces(event: EngineEvent) -> Iterator[EngineEvent]:

@@ -48,8 +48,11 @@ class EngineApp(InspectorListener):
         groups.first.started = clock()
         if options.beside:
             groups.open(options.beside)
+        for server in options.servers[not options.has_engine :]:
+            groups.open_server(server)
         super().__init__(groups, options, history)
         self.clock = clock
+        self._options = options
         self._observed = groups.first
         """The one whose metrics are served, if any are."""
         self._quitting = False
@@ -71,7 +74,9 @@ class EngineApp(InspectorListener):
         start_work(self, Garbage(lambda: self.groups.num_busy > 0).run, "garbage")
 
     def _start_engine(self) -> None:
-        self._start_group(self.groups.first)
+        for group in self.groups:
+            if group is self.groups.first or group.server is not None:
+                self._start_group(group)
         start_work(self, self._serve_stats, "stats", exit_on_error=False)
         if self.metrics_url:
             self.notify(f"Metrics: {self.metrics_url}")
@@ -106,8 +111,12 @@ class EngineApp(InspectorListener):
             self._restart(self.groups.shown)
 
     def _restart(self, group: EngineGroup) -> None:
-        if group.has_no_engine:
+        if group.has_no_engine or (group.server is not None and not group.desk.num_busy):
             self._restart_if(group, True)
+        elif group.server is not None and not isinstance(self.screen, ConfirmScreen):
+            detail = "Replies being written end here, with the text that they have."
+            asked = ConfirmScreen(f"Ask {one_line(group.server.name)} anew?", detail, "ask")
+            self.push_screen(asked, lambda sure: self._restart_if(group, sure))
         elif not isinstance(self.screen, ConfirmScreen):
             which = f" of {group.view.called}" if group.view.called else ""
             detail = "Replies being written end here; the chats are kept, the cache is not."
@@ -256,7 +265,10 @@ class EngineApp(InspectorListener):
         """What is no part of a screen: how the engine is, and what it has to say."""
         shown = self.groups.shown
         elapsed = 0.0 if shown.started is None else self.clock() - shown.started
-        self.chats.show_status(engine_status(self.view, shown.bridge.died, elapsed, self.size.width - 2))
+        elsewhere = shown.server is not None
+        self.chats.show_status(
+            engine_status(self.view, shown.bridge.died, elapsed, self.size.width - 2, elsewhere=elsewhere)
+        )
         for group in self.groups:
             who = f"{group.view.called}: " if group.view.called else ""
             for news in group.news.take():

@@ -20,6 +20,7 @@ from pagedchat.service.commands import (
     Unpin,
 )
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.server_words import no_blocks, no_past, not_held, not_ours
 from pagedchat.view.state.engine import EngineState
 
 
@@ -41,13 +42,36 @@ class EngineControls:
         """The engine as it is now, whatever moment is shown.
 
         Raises:
-            PagedChatError: there is none.
+            PagedChatError: there is none, or a server in its place.
         """
+        if self._view.server is not None:
+            raise no_blocks(self._view.server)
         if self._view.live is None:
             raise PagedChatError("The engine is not running.", "Wait until it is ready, or type /restart.")
         return self._view.live
 
+    def check_pool(self) -> None:
+        """Whether its pool takes commands from here.
+
+        Raises:
+            PagedChatError: it is a server's.
+        """
+        if self._view.server is not None:
+            raise not_ours(self._view.server)
+
+    def check_recorded(self) -> None:
+        """Whether what it does is recorded.
+
+        Raises:
+            PagedChatError: a server answers, which does not tell it.
+        """
+        if self._view.server is not None:
+            raise no_past(self._view.server)
+
     def _ask(self, *commands: AnyCommand) -> None:
+        if self._view.server is not None and isinstance(commands[0], Pause | Resume | StepOnce | SetPace):
+            raise not_held(self._view.server)
+        self.check_pool()
         self.live()
         for command in commands:
             self.send(command)

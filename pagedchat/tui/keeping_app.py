@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
-from pagedchat.tui.engine_app import EngineApp
+from pagedchat.tui.server_app import ServerApp
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _NEWS_SECONDS = 10
 """For which a sentence stays on the screen."""
 
 
-class KeepingApp(EngineApp):
+class KeepingApp(ServerApp):
     """Hands the chats to the history, if there is one."""
 
     kept: "RunHistory | None" = None
@@ -72,8 +72,8 @@ class KeepingApp(EngineApp):
             from pagedchat.history.keeper import ChatPlace  # noqa: PLC0415 - not for the first frame
 
             places = [
-                ChatPlace(chat, group.model_id, beside=group is not self.groups.first)
-                for group in self.groups
+                ChatPlace(chat, group.model_id, beside=place)
+                for place, group in enumerate(self.groups)
                 for chat in group.desk
             ]
             self._keeper.look(places, self.chats.drafts, self.chats.standing, all_of_it=all_of_it)

@@ -17,7 +17,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.actions import new_names
 from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
-from pagedchat.tui.engine_group import EngineGroups
+from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def _reopen(groups: EngineGroups, reopened: "Reopened") -> None:
     """The chats of an earlier run, in their groups, in their places and by their numbers."""
     sessions = {session.session_id: session for session in reopened.sessions}
-    first, *others = groups
+    every = list(groups)
     for pane in reopened.layout.panes:
-        desk = others[0].desk if pane.beside and others else first.desk
+        desk = every[min(max(0, pane.beside), len(every) - 1)].desk
         if pane.number in sessions:
             desk.add(sessions[pane.number])
         else:
@@ -141,7 +141,23 @@ class ScreensApp(TerminalApp):
         raise NotImplementedError
 
     async def close_model(self) -> None:
-        """End one of two engines, and close its chats."""
+        """End one of several engines, and close its chats."""
+        raise NotImplementedError
+
+    def choose_server(self) -> None:
+        """A list of the servers that are known by name."""
+        raise NotImplementedError
+
+    async def open_server(self, text: str) -> None:
+        """Ask a server, for chats in another group of panes."""
+        raise NotImplementedError
+
+    def choose_place(self, chat: ChatSession) -> None:
+        """Move a chat to another group, the only other one or one of several."""
+        raise NotImplementedError
+
+    async def move_chat(self, chat: ChatSession, group: EngineGroup) -> None:
+        """Have a chat go on in another group."""
         raise NotImplementedError
 
     def show_history(self, words: str = "") -> None:
@@ -284,8 +300,9 @@ class ScreensApp(TerminalApp):
         """Show the engine as it was after a recorded step, or as it is.
 
         Raises:
-            PagedChatError: there is no such step.
+            PagedChatError: there is no such step, or a server answers, which tells none.
         """
+        self.engine.check_recorded()
         try:
             if step is None:
                 self.time_travel.live()

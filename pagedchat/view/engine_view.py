@@ -20,14 +20,18 @@ from pagedchat.events import (
     IntegrityBroken,
     LoadProgress,
     RunState,
+    ServerInfo,
+    ServerModels,
     StepReport,
     Steps,
     TokenTexts,
 )
+from pagedchat.view.owners import unlabelled
 from pagedchat.view.past.time_travel import TimeTravel
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.left_behind import NOTHING, LeftBehind, carried_over
 from pagedchat.view.state.engine import NO_ENGINE, EngineState
+from pagedchat.view.state.server import ServerState
 from pagedchat.view.timeline.columns import StepColumns
 
 MAX_NOTICES = 20
@@ -58,8 +62,12 @@ class EngineView:
 
     def reset(self) -> None:
         """Forget the engine: a new one starts with nothing. The labels stay."""
+        self.choice: ServerModels | None = None
+        """The models of a server of which one is to be chosen."""
         self.live: EngineState | None = None
         """The engine now."""
+        self.server: ServerState | None = None
+        """Who answers in place of an engine, where that is a server: then there is no `live`, whatever happens."""
         self.past: EngineState | None = None
         """The engine at the moment that the user went back to, while there is one."""
         self.loading: LoadProgress | None = None
@@ -77,7 +85,9 @@ class EngineView:
     # --- folding ------------------------------------------------------------------------------------
 
     def apply(self, event: EngineEvent) -> None:
-        """Fold one event; those that concern a single request change nothing here."""
+        """Fold one event; of an engine, those that concern a single request change nothing here."""
+        if self.server is not None:
+            self.server.apply(event)
         match event:
             case Steps(reports=reports) if self.live is not None:
                 for report in reports:
@@ -88,15 +98,8 @@ class EngineView:
                 self.limit, self.pace = event.limit, event.pace
             case TokenTexts():
                 self.token_texts.update(zip(event.token_ids, event.texts, strict=True))
-            case LoadProgress():
-                self.loading = event
-            case EngineReady():
-                self.reset()
-                self.live = EngineState(event, self.name, token_texts=self.token_texts)
-                self._notice(*carried_over(self.left_behind))
-                self.left_behind = NOTHING
-            case EngineFailed():
-                self.loading, self.failure = None, event
+            case LoadProgress() | ServerModels() | EngineReady() | EngineFailed():
+                self._begin(event)
             case EngineNotice():
                 self._notice(event)
             case IntegrityBroken():
@@ -106,9 +109,27 @@ class EngineView:
                     self.left_behind = LeftBehind(self.paused, self.pace, self.limit, len(self.live.mirror.pinned))
                 self.reset()
 
+    def _begin(self, event: LoadProgress | ServerModels | EngineReady | EngineFailed) -> None:
+        """An engine, or a server, is on its way, or there, or cannot be had."""
+        match event:
+            case LoadProgress():
+                self.loading = event
+            case ServerModels():
+                self.loading, self.failure, self.choice = None, None, event
+            case EngineFailed():
+                self.loading, self.failure, self.server = None, event, None
+            case EngineReady(server=None):
+                self.reset()
+                self.live = EngineState(event, self.name, token_texts=self.token_texts)
+                self._notice(*carried_over(self.left_behind))
+                self.left_behind = NOTHING
+            case EngineReady(server=ServerInfo() as server):
+                self.reset()
+                self.server = ServerState(event, server, self._clock)
+
     def starting_anew(self) -> None:
         """Another engine is on its way after one that could not start."""
-        self.loading = self.failure = None
+        self.loading = self.failure = self.choice = None
 
     def _notice(self, *notices: EngineNotice) -> None:
         self.notices.extend(notices)
@@ -144,11 +165,13 @@ class EngineView:
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         label = self.past.labels.get(seq_id) if self.past is not None else None
-        return one_line(label or self.labels.get(seq_id, "")) or f"seq {seq_id}"
+        return one_line(label or self.labels.get(seq_id, "")) or unlabelled(seq_id)
 
     @property
     def info(self) -> EngineReady | None:
         """What the engine said when it was ready; None while there is no engine to show."""
+        if self.server is not None:
+            return self.server.info
         return None if self.shown is NO_ENGINE else self.shown.info
 
     @property
@@ -199,10 +222,12 @@ class EngineView:
     @property
     def tokens_per_second(self) -> float:
         """Tokens generated per second over the last two seconds of report time; 0 when idle or paused."""
-        return self.shown.tokens_per_second
+        return self.server.tokens_per_second if self.server is not None else self.shown.tokens_per_second
 
     def sequence_rate(self, seq_id: int) -> float:
         """The same of one sequence; 0 unless it is running."""
+        if self.server is not None:
+            return self.server.sequence_rate(seq_id)
         return self.shown.sequence_rate(seq_id)
 
     def fresh_copies(self) -> set[int]:

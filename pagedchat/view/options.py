@@ -10,7 +10,11 @@ from pagedchat.config import DEFAULT_MODEL
 from pagedchat.engine.sampling_params import SamplingOverrides
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pagedchat.history.run import RunHistory
+    from pagedchat.remote.openai.address import ServerAddress
+    from pagedchat.service.commands import EngineLink
 
 MarkdownChoice = Literal["auto", "on", "off"]
 ThoughtsChoice = Literal["fold", "open"]
@@ -24,6 +28,18 @@ class UiOptions:
     """Hub id or folder, shown until the engine says what it found."""
     beside: str = ""
     """Another model that stands beside it from the start; empty: none."""
+    has_engine: bool = True
+    """Whether there is an engine of this machine; without one the first of the servers stands in its place."""
+    servers: tuple["ServerAddress", ...] = ()
+    """Servers whose chats stand beside those of the engine from the start, from left to right."""
+    known_servers: Mapping[str, "ServerAddress"] = field(default_factory=dict)
+    """Those that the settings file names."""
+    api_key_env: str = ""
+    """The variable with the key of servers that are given by their URL."""
+    open_server: "Callable[[ServerAddress], EngineLink] | None" = None
+    """Makes a link of an address, not yet started; None: as for any OpenAI-compatible server."""
+    open_engine: "Callable[[str], EngineLink] | None" = None
+    """Makes an engine of this machine with a model, where the program was started without one."""
     sessions: int = 1
     """Chats to start with."""
     overrides: SamplingOverrides = field(default_factory=SamplingOverrides)

@@ -1,16 +1,28 @@
-"""Which number and which letter stand for an owner of blocks, the same in every panel."""
+"""Which name, number and letter stand for an owner of blocks, the same in every panel."""
 
 import re
+
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
+def unlabelled(seq_id: int) -> str:
+    """What a sequence is called to which nobody has given a name: `seq 3`, or `request 7` of a program."""
+    return f"{'seq' if seq_id < FIRST_OF_PROGRAMS else 'request'} {_own_number(seq_id)}"
+
+
 def owner_number(seq_id: int, label: str) -> int:
-    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own."""
+    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own; those of programs begin
+    at 1, too."""
     match = _LEADING_NUMBER.match(label)
-    return int(match[0]) if match else seq_id
+    return int(match[0]) if match else _own_number(seq_id)
+
+
+def _own_number(seq_id: int) -> int:
+    return seq_id if seq_id < FIRST_OF_PROGRAMS else seq_id - FIRST_OF_PROGRAMS + 1
 
 
 def owner_glyph(number: int) -> str:

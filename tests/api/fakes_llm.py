@@ -8,13 +8,37 @@ from tokenizers import Tokenizer
 
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.engine.output import Grammars
+from pagedchat.engine.output import Grammars, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.events import EngineReady
 from pagedchat.runtime.loading.loaded import nothing_to_release, nothing_wanted
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer
 
 VOCAB_SIZE = 260
+
+
+A = byte_tokenizer().encode("a").ids[0]
+
+
+class LikelyRunner(FakeModelRunner):
+    """Says of every sequence which letters are likely, by how long it is; by its seed it draws one of them."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        output = super().execute(batch)
+        output.logprobs = [[] for _ in batch.scheduled]
+        for i, part in enumerate(batch.scheduled):
+            seq = part.sequence
+            count = seq.sampling_params.logprobs
+            if not part.samples:
+                continue
+            letter = 0 if seq.sampling_params.greedy else (seq.seed + len(seq)) % 26
+            output.token_ids[i] = [A + letter]
+            if count is not None:
+                ids = [A + (len(seq) + rank) % 26 for rank in range(count)]
+                logprobs = [-1.0 - rank / 10 for rank in range(count)]
+                output.logprobs[i] = [TokenLogprobs([A + letter, *ids], [-float(letter), *logprobs], 1)]
+        return output
 
 
 @dataclass

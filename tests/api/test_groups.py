@@ -6,33 +6,9 @@ from pagedchat import LLM, BeamSearchParams, LLMEngine, RequestOutput, RequestOu
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
-from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.errors import InvalidValueError, RequestError
-from tests.api.fakes_llm import VOCAB_SIZE, FakeLoadedModel, use_fake_model
-from tests.fakes import EOS, FakeModelRunner, byte_tokenizer
-
-A = byte_tokenizer().encode("a").ids[0]
-
-
-class LikelyRunner(FakeModelRunner):
-    """Says of every sequence which letters are likely, by how long it is; by its seed it draws one of them."""
-
-    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
-        output = super().execute(batch)
-        output.logprobs = [[] for _ in batch.scheduled]
-        for i, part in enumerate(batch.scheduled):
-            seq = part.sequence
-            count = seq.sampling_params.logprobs
-            if not part.samples:
-                continue
-            letter = 0 if seq.sampling_params.greedy else (seq.seed + len(seq)) % 26
-            output.token_ids[i] = [A + letter]
-            if count is not None:
-                ids = [A + (len(seq) + rank) % 26 for rank in range(count)]
-                logprobs = [-1.0 - rank / 10 for rank in range(count)]
-                output.logprobs[i] = [TokenLogprobs([A + letter, *ids], [-float(letter), *logprobs], 1)]
-        return output
-
+from tests.api.fakes_llm import VOCAB_SIZE, A, FakeLoadedModel, LikelyRunner, use_fake_model
+from tests.fakes import EOS, byte_tokenizer
 
 LIMITS = EngineLimits(num_blocks=64, block_size=4, model_len=128, vocab_size=VOCAB_SIZE)
 
@@ -105,7 +81,10 @@ def test_deltas_of_several_answers_add_up(engine: LLMEngine) -> None:
     engine.add_request("b", "Hello", SamplingParams(n=2, seed=1, max_tokens=4))
     whole = run_dry(engine)[-1]
     for index in (0, 1):
-        assert "".join(output.outputs[index].text for output in told) == whole.outputs[index].text
+        pieces = [one for output in told for one in output.outputs if one.index == index]
+        assert "".join(one.text for one in pieces) == whole.outputs[index].text
+        assert [one.finish_reason for one in pieces] == [None] * 3 + ["length"]
+    assert [output.finished for output in told] == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3])

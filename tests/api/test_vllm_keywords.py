@@ -120,7 +120,10 @@ def test_contents_may_be_given_in_parts_of_text(llm: LLM) -> None:
 
 def test_tokenizer_is_handed_out(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     assert llm.get_tokenizer().decode(llm.generate("ab", GREEDY)[0].prompt_token_ids) == "ab"
-    assert llm.get_default_sampling_params() is llm.sampling_defaults
+    params = llm.get_default_sampling_params()
+    assert params == llm.sampling_defaults
+    params.max_tokens = 3
+    assert params != llm.sampling_defaults
     use_fake_model(monkeypatch, FakeLoadedModel(tokenizer=None))
     with pytest.raises(RequestError, match="No tokenizer was loaded"):
         LLM("fake").get_tokenizer()

@@ -213,3 +213,70 @@ def test_last_reply(session):
     session.ask("more", 2)
     session.append("new", 1)
     assert session.last_reply == "new"
+
+
+# --- a reply that was cut short -----------------------------------------------------------------------
+
+
+def cut_short(session):
+    session.ask("Tell me.", 1)
+    session.start()
+    session.append("Once upon ", 2)
+    session.fail("It is gone.", "Try again.")
+
+
+def test_an_error_in_the_middle_keeps_the_text_as_interrupted(session):
+    cut_short(session)
+    assert (session.state, session.entries[-1].ending, session.can_go_on) == ("interrupted", "interrupted", True)
+    assert session.notice == Notice("It is gone.", "Try again.")
+    assert session.returned == ""
+
+
+def test_a_reply_is_gone_on_with_in_one_turn_and_its_part_stays_a_branch(session):
+    cut_short(session)
+    assert session.go_on(2)
+    assert session.open_text == "Once upon "
+    session.start()
+    session.append("a time.", 2)
+    session.finish("stop")
+    assert [turn.text for turn in session.turns] == ["Tell me.", "Once upon a time."]
+    assert session.branch == (2, 2)
+    assert not session.go_on(3)
+
+
+def test_going_on_in_vain_leaves_what_there_was(session):
+    cut_short(session)
+    for end in (lambda: session.fail("No.", ""), session.interrupt, lambda: session.finish("abort"), session.cut):
+        assert session.go_on(2)
+        end()
+        assert [turn.text for turn in session.turns] == ["Tell me.", "Once upon "]
+        assert session.can_go_on
+        assert session.branch == (1, 1)
+
+
+def test_a_stopped_and_a_limited_reply_can_be_gone_on_with_and_none_while_one_is_written(session):
+    for reason in ("abort", "length"):
+        session.ask("More.", 1)
+        assert not session.go_on(2)
+        session.append("a", 1)
+        session.finish(reason)
+        assert session.can_go_on
+    assert not ChatSession(2).go_on(1)
+
+
+def test_cutting_ends_at_once_and_gives_a_prompt_without_reply_back(session):
+    session.ask("Tell me.", 1)
+    session.enqueue("And then?")
+    session.cut()
+    assert (session.busy, session.entries, session.take_returned()) == (False, [], "Tell me.\n\nAnd then?")
+    session.cut()
+    assert not session.busy
+
+
+def test_why_nothing_comes_is_known_until_something_does(session):
+    session.ask("Tell me.", 1)
+    session.wait("waits for an answer")
+    assert session.progress == "waits for an answer"
+    session.start()
+    session.append("Now", 1)
+    assert session.progress == ""

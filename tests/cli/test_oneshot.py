@@ -9,7 +9,7 @@ import pytest
 
 from pagedchat.chat.sanitize import sanitize
 from pagedchat.cli import main as cli
-from pagedchat.cli import oneshot
+from pagedchat.cli import progress_line
 from pagedchat.events import LoadProgress
 from tests.api.fakes_llm import FakeLoadedModel, use_fake_model
 from tests.fakes import ASSISTANT, FakeModelRunner, byte_tokenizer, reciting
@@ -163,13 +163,13 @@ def test_what_was_passed_over_while_loading_is_said_beside_the_reply(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oneshot, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(progress_line, "_QUIET_SECONDS", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_slow_loading_shows_a_line_and_wipes_it() -> None:
     terminal = Terminal()
-    progress = oneshot._ProgressLine(terminal)
+    progress = progress_line.ProgressLine(terminal)
     progress.show(LoadProgress("import", "Loading torch"))
     while "Loading torch" not in terminal.getvalue():
         time.sleep(0.001)
@@ -180,9 +180,9 @@ def test_slow_loading_shows_a_line_and_wipes_it() -> None:
 
 
 def test_quick_loading_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oneshot, "_QUIET_SECONDS", 600)
+    monkeypatch.setattr(progress_line, "_QUIET_SECONDS", 600)
     terminal = Terminal()
-    progress = oneshot._ProgressLine(terminal)
+    progress = progress_line.ProgressLine(terminal)
     progress.show(LoadProgress("import", "Loading torch"))
     progress.clear()
     assert terminal.getvalue() == ""
@@ -191,7 +191,7 @@ def test_quick_loading_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_loading_says_nothing_where_nobody_watches() -> None:
     stream = io.StringIO()
-    progress = oneshot._ProgressLine(stream)
+    progress = progress_line.ProgressLine(stream)
     progress.show(LoadProgress("import", "Loading torch"))
     time.sleep(0.05)
     progress.show(LoadProgress("weights", "Reading weights"))

@@ -127,6 +127,8 @@ NUMBERS = {
     "--resume": "is not the number of a chat",
     "--kv-cache-memory": "1 to 1152921504606846976",
     "--swap-space": "0 to 1152921504606846976",
+    "--kv-events-buffer": "0 to 1000000",
+    "--kv-events-hwm": "1 to 1000000",
     "--temperature": "0 to 2",
     "--top-p": "0, up to 1",
     "--min-p": "0 to 1",

@@ -27,6 +27,8 @@ trace = "run.trace"
 ascii = true
 theme = "nord"
 metrics-port = 0
+server = ["lab"]
+api-key-env = "LAB_KEY"
 model = "m"
 beside = "n"
 tokenizer = "t"
@@ -57,6 +59,13 @@ max-num-seqs = 3
 max-num-batched-tokens = 64
 preemption-mode = "swap"
 speculate = "lookup"
+kv-events-endpoint = "tcp://*:5557"
+kv-events-replay-endpoint = "tcp://*:5558"
+kv-events-topic = "kv"
+kv-events-buffer = 5
+kv-events-hwm = 5
+kv-events-encoding = "array"
+kv-events-hashes = "bytes"
 """
 """Every setting, none as it is by default."""
 

@@ -12,6 +12,7 @@ from tools.fuzz import (
     gguf_files,
     histories,
     parameters,
+    programs,
     slash_commands,
     templates,
     traces,
@@ -41,6 +42,7 @@ TARGETS = [
         forms,
         histories,
         parameters,
+        programs,
     )
     for target in module.TARGETS
 ]

@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat import LLM, SamplingParams
-from pagedchat.api.prompts import Prompt
+from pagedchat.requests.prompts import Prompt
 from tests.helpers_models import make_checkpoint
 
 PROMPT: Prompt = {"prompt_token_ids": [5, 6, 7, 8]}

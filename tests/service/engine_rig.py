@@ -3,6 +3,7 @@
 from typing import Any
 
 from pagedchat import events as ev
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.chat.template import ChatTemplate
 from pagedchat.chat.turns import Turn
 from pagedchat.engine.core import EngineCore
@@ -11,6 +12,8 @@ from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Generate
 from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAtOnce, Preparer, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Renderer
 from pagedchat.service.text_model import TextModel
@@ -27,27 +30,25 @@ class EngineRig:
         *,
         plain: bool = False,
         renderer: Renderer | None = None,
+        preparer: Preparer | None = None,
         **loaded: Any,
     ) -> None:
         self.loaded = FakeLoaded(**({"runner": runner} if runner else {}), **loaded)
         self.clock = FakeClock()
         self.events: list[ev.EngineEvent] = []
-        self.core = EngineCore(self.loaded.limits, self.loaded.runner)
+        self.core = EngineCore(
+            self.loaded.limits, self.loaded.runner, grammars=self.loaded.grammars, first_id=FIRST_OF_PROGRAMS
+        )
         self.publisher = Publisher(self.events.append, self.clock)
         self.tokenizer = self.loaded.tokenizer
-        chats = Chats(
-            self.core,
-            self.publisher,
-            TextModel(
-                self.tokenizer,
-                ChatTemplate(None if plain else self.loaded.chat_template),
-                SamplingParams(temperature=0, max_tokens=None),
-            ),
-            self.clock,
-            renderer,
-        )
+        template = ChatTemplate(None if plain else self.loaded.chat_template)
+        text_model = TextModel(self.tokenizer, template, SamplingParams(temperature=0, max_tokens=None))
+        chats = Chats(self.core, self.publisher, text_model, self.clock, renderer)
+        self.workshop = PromptWorkshop(text_model, self.loaded.grammars)
+        preparer = preparer or PrepareAtOnce(self.workshop)
+        programs = Programs(self.core, self.publisher, preparer, self.tokenizer, self.clock)
         self.inbox: Inbox = Inbox()
-        self.loop = EngineLoop(self.core, chats, self.publisher, self.inbox, self.clock)
+        self.loop = EngineLoop(self.core, chats, programs, self.publisher, self.inbox, self.clock)
 
     def send(self, *commands: AnyCommand) -> None:
         for command in commands:

@@ -163,7 +163,7 @@ def test_impossible_paces_are_brought_into_range(asked, got):
 
 def test_commands_are_obeyed_at_once_in_slow_motion():
     rig = EngineRig()
-    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox)
+    loop = EngineLoop(rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox)
     for command in (cmd.SetPace(30), ask(1, 10, "Hi")):
         loop.handle(Received(command, 0.0))
     loop.step()
@@ -174,7 +174,7 @@ def test_commands_are_obeyed_at_once_in_slow_motion():
 
 def test_steps_go_on_by_themselves_in_slow_motion():
     rig = EngineRig()
-    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox)
+    loop = EngineLoop(rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox)
     step = loop.step
 
     def step_three_times() -> None:
@@ -193,7 +193,7 @@ def test_steps_go_on_by_themselves_in_slow_motion():
 
 
 def corrupted_loop(rig: EngineRig, dump_dir) -> EngineLoop:
-    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, rig.clock, dump_dir)
+    loop = EngineLoop(rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox, rig.clock, dump_dir)
     loop.handle(Received(ask(1, 10, "Hello", max_tokens=70), 0.0))
     loop.step()
     rig.core.blocks.pool.ref_counts[rig.core.sequences[1].block_table[0]] += 1

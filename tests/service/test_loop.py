@@ -304,7 +304,7 @@ def test_spare_work_is_done_between_commands_until_there_is_none():
             rig.inbox.put(Received(cmd.Shutdown(), 0.0))
         return left.pop(0)
 
-    EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, clock, spare_work=work).run()
+    EngineLoop(rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox, clock, spare_work=work).run()
     assert left == []
 
 
@@ -315,7 +315,9 @@ def test_who_asks_again_at_once_does_not_wait_for_spare_work():
         done.append(rig.clock())
         return True
 
-    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, rig.clock, spare_work=work)
+    loop = EngineLoop(
+        rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox, rig.clock, spare_work=work
+    )
     assert loop.turn(None) == 0.0
     assert done == [rig.clock()]  # nobody has asked for anything yet
     loop.handle(Received(ask(1, 10, "Hi", max_tokens=1), 0.0))

@@ -194,7 +194,7 @@ def test_spare_work_waits_and_steps_asked_for_are_kept_while_a_prompt_becomes_te
         rig.clock.advance(0.03)
         return rig.clock()
 
-    loop = EngineLoop(rig.core, rig.loop.chats, rig.publisher, rig.inbox, clock, spare_work=work)
+    loop = EngineLoop(rig.core, rig.loop.chats, rig.loop.programs, rig.publisher, rig.inbox, clock, spare_work=work)
     text = threading.Event()
 
     def write() -> None:  # when the loop waits for it

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from pagedchat import cache_events as ce
 from pagedchat import events as ev
+from pagedchat.chat.template import ChatPrompt
 from pagedchat.chat.turns import Turn
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
-from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingOverrides, SamplingParams
+from pagedchat.outputs import CompletionOutput, Logprob, RequestOutput
 from pagedchat.service import commands as cmd
 from pagedchat.service import wire
 from pagedchat.service.wire import (
@@ -25,14 +27,51 @@ from pagedchat.service.wire import (
     event_reader,
 )
 from pagedchat.step_batch import BatchEntry
+from pagedchat.structured.params import StructuredOutputsParams
 from tests.service.fake_engine import ready_info
 
+EVERY_PARAMETER = SamplingParams(
+    n=2, best_of=3, temperature=1, stop=["x"], stop_token_ids=[7], seed=2**63, logprobs=5, prompt_logprobs=0,
+    logit_bias={3: -1.5}, bad_words=["no"], output_kind=RequestOutputKind.DELTA,
+)  # fmt: skip
+FORMED = SamplingParams(structured_outputs=StructuredOutputsParams(json={"type": "object"}))
+CHAT = ChatPrompt(
+    messages=[{"role": "user", "content": "é"}, {"role": "assistant", "content": "", "tool_calls": [{"id": None}]}],
+    tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    chat_template_kwargs={"enable_thinking": False},
+)
+OUTPUT = RequestOutput(
+    request_id="3",
+    prompt=None,
+    prompt_token_ids=[5, 6],
+    outputs=[
+        CompletionOutput(
+            index=1,
+            text="é",
+            token_ids=[7],
+            finish_reason="stop",
+            stop_reason=7,
+            cumulative_logprob=-0.5,
+            logprobs=[{7: Logprob(-0.5, 1, "é"), 8: Logprob(-1.5, 2, None)}],
+        )
+    ],
+    finished=True,
+    num_cached_tokens=1,
+    prompt_logprobs=[None, {6: Logprob(-2.0, 9, "x")}],
+)
 COMMANDS = [
     Configure(EngineConfig(model=ModelConfig(model="a/b"), cache=CacheConfig(num_blocks=7))),
     cmd.Generate(1, 2, [Turn("user", "日本 \x1b[31m")], SamplingOverrides(temperature=0.5, stop=["x"]), True),
     cmd.Fork(1, 2, 3),
     cmd.Stop(1),
     cmd.Close(1),
+    cmd.AddRequest(1, "é", EVERY_PARAMETER),
+    cmd.AddRequest(2, [5, 6]),
+    cmd.AddRequest(3, CHAT, FORMED),
+    cmd.AbortRequests([1, 2]),
+    cmd.Tokenize(4, "é", add_special_tokens=False),
+    cmd.Tokenize(5, CHAT),
+    cmd.Detokenize(6, [5, 6]),
     cmd.Focus(1),
     cmd.Pause(),
     cmd.Resume(),
@@ -76,6 +115,10 @@ EVENTS = [
     ev.RequestStarted(1, 2, 3, 0),
     ev.RequestFinished(1, 2, "stop", 3, 0, 4, 0.1, 0.2),
     ev.RequestFailed(1, 2, "No.", ""),
+    ev.RequestOutputs([3], [OUTPUT]),
+    ev.RequestRefused(4, "No.", "Do.", "value"),
+    ev.Tokenized(5, [1, 2]),
+    ev.Detokenized(6, "é"),
     ev.Steps([REPORT, REPORT]),
     ev.RunState(True, 0.5, 12),
     ev.TokenTexts([5, 6], [b"a", b"\xe2\x82"]),

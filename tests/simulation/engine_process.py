@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from pagedchat import events as ev
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
@@ -22,6 +23,8 @@ from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import AnyCommand, Shutdown
 from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.programs import Programs
+from pagedchat.service.prompts import PrepareAtOnce, Prepared, Preparer, PromptJob, PromptWorkshop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
@@ -60,6 +63,23 @@ class LaterRenderer:
             self._answer(Rendered(job, self._text_model.render(job.command)))
 
 
+class LaterPreparer:
+    """Prepares every prompt of a program after a while, as a thread of its own does."""
+
+    def __init__(
+        self, workshop: PromptWorkshop, loop: VirtualLoop, choose: Random, answer: Callable[[Prepared], None]
+    ):
+        self._workshop, self._loop, self._random, self._answer = workshop, loop, choose, answer
+
+    def submit(self, job: PromptJob) -> Prepared | None:
+        self._loop.call_later(self._random.choice((0.0, 0.002, 0.3)), self._prepare, job)
+        return None
+
+    def _prepare(self, job: PromptJob) -> None:
+        if job.wanted:
+            self._answer(self._workshop.prepare(job))
+
+
 class SimulatedEngine:
     """The child's side.
 
@@ -87,7 +107,9 @@ class SimulatedEngine:
         self.exit_code: asyncio.Future[int] = loop.create_future()
         self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters, kind)
         self.runner.at = self._at
-        self.core = EngineCore(limits, self.runner, loop.time, draft=self._draft_runner())
+        self.core = EngineCore(
+            limits, self.runner, loop.time, draft=self._draft_runner(), first_id=FIRST_OF_PROGRAMS
+        )
         self.core.scheduler.drafts.worth = None  # a step of this clock takes no time
         self.frozen_until = 0.0
         """It is stopped until then, as by SIGSTOP."""
@@ -124,8 +146,10 @@ class SimulatedEngine:
             self.alive
             and loop is not None
             and self._inbox.empty()
+            and not self._turn_due
             and not loop.may_step
             and not loop.chats.awaits_text
+            and not loop.programs.awaits_prompts
         )
 
     # --- what comes in ------------------------------------------------------------------------------
@@ -150,7 +174,7 @@ class SimulatedEngine:
             return
         self._put(message)
 
-    def _put(self, message: AnyCommand | Rendered) -> None:
+    def _put(self, message: AnyCommand | Rendered | Prepared) -> None:
         self._inbox.put(Received(message, self._loop.time()))
         self.wake()
 
@@ -175,8 +199,12 @@ class SimulatedEngine:
         if self._random.random() < 0.5:
             renderer = LaterRenderer(text_model, self._loop, self._random, self._put)
         chats = Chats(self.core, publisher, text_model, self._loop.time, renderer)
+        preparer: Preparer = PrepareAtOnce(PromptWorkshop(text_model, None))
+        if renderer is not None:
+            preparer = LaterPreparer(PromptWorkshop(text_model, None), self._loop, self._random, self._put)
+        programs = Programs(self.core, publisher, preparer, text_model.tokenizer, self._loop.time)
         self._publisher = publisher
-        self._engine_loop = EngineLoop(self.core, chats, publisher, self._inbox, self._loop.time)
+        self._engine_loop = EngineLoop(self.core, chats, programs, publisher, self._inbox, self._loop.time)
         publisher.send_now(info_of(self._limits))
         publisher.send_now(ev.RunState(paused=False))
         self.wake()

@@ -7,6 +7,7 @@ from random import Random
 from typing import Protocol
 
 from pagedchat import events as ev
+from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.config import EngineConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
@@ -22,6 +23,7 @@ from tests.engine.checks import assert_mirror_equals
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.disk import Disk, MemoryFile
 from tests.simulation.oracle import Oracle
+from tests.simulation.program import SimulatedProgram
 
 DRAW_SECONDS = 0.25
 
@@ -72,6 +74,7 @@ class SimulatedUi:
         self.client = EngineClient(EngineConfig(), Path("/nowhere"))
         self.client._events.limit = 60  # so that the engine is not listened to now and then
         self.desk = ChatDesk(self.client.send, UiOptions())
+        self.program = SimulatedProgram(self.client.send, choose, limits, oracle.letters, oracle.seen)
         self.view: Folded = EngineView() if whole else MirrorView()  # type: ignore[assignment]  # read-only there
         self._recorder = Recorder(Path("run.trace"), clock=loop.time, make_file=self._make_file)
         self.stalled_until = 0.0
@@ -117,6 +120,7 @@ class SimulatedUi:
                 self._check_counts()
                 self.told.append((self._loop.time(), self.view.mirror.num_reports if self.view.mirror else 0))
         self._oracle.hear(event)
+        self.program.hear(event)
         asker = next((chat for chat in self.desk if chat.request_id == getattr(event, "request_id", 0)), None)
         self.desk.apply(event)
         self._oracle.check_turn(event, asker)
@@ -139,6 +143,8 @@ class SimulatedUi:
             assert_mirror_equals(self.view.mirror, core)
         waiting = [chat.label for chat in self.desk if chat.busy or chat.queue]
         assert not waiting, f"{waiting} wait for replies that never come"
+        assert not self.program.asked, f"requests {list(self.program.asked)} wait for what never comes"
+        assert all(seq_id < FIRST_OF_PROGRAMS for seq_id in core.sequences)
 
     def check_trace(self, file: MemoryFile, now: float) -> Counter[str]:
         """A reader finds what was folded, and nothing is lost that is older than the recorder promises."""

@@ -11,7 +11,7 @@ MAX_CHATS = 9
 ACTIONS = {
     "ask": 14, "stop": 2, "regenerate": 2, "fork": 3, "close": 1.5, "new": 3, "focus": 2, "settings": 2,
     "pause": 0.5, "resume": 1.5, "step_once": 1, "pace": 0.3, "limit": 0.7, "pin": 0.7, "unpin": 0.5, "evict": 0.5,
-    "flush": 0.2, "system": 0.3, "broadcast": 0.5,
+    "flush": 0.2, "system": 0.3, "broadcast": 0.5, "program": 6, "leave": 1.5,
 }  # fmt: skip
 _WORDS = ("Tell me", " of the sea", " of a boat", ", please", " once more", "é€", "\n", "</s>", " and then")
 
@@ -89,6 +89,14 @@ class User:
 
     def system(self) -> None:
         self._some().set_system(self._random.choice((None, "Be brief.")))
+
+    # --- a program beside them ----------------------------------------------------------------------
+
+    def program(self) -> None:
+        self._ui.program.ask()
+
+    def leave(self) -> None:
+        self._ui.program.leave()
 
     # --- the engine ---------------------------------------------------------------------------------
 

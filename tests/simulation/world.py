@@ -265,6 +265,7 @@ class World:
             "a pipe has bytes": not process.quiet,
             "the UI hangs": self.loop.time() <= ui.stalled_until,
             "events wait": not ui.client._events.empty(),
+            "a program waits": bool(ui.program.asked),
             **{f"{chat.label} is {chat.state}": chat.busy or bool(chat.queue) for chat in ui.desk},
         }
         return [what for what, still in going_on.items() if still]

@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.errors import InvalidValueError
-from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, StructuredOutputsParams
+from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, MAX_GRAMMAR, StructuredOutputsParams
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,9 @@ from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, StructuredO
         ({"choice": ["a", ""]}, "structured_outputs.choice"),
         ({"choice": [str(i) for i in range(MAX_CHOICES + 1)]}, "4,097"),
         ({"regex": "x" * (MAX_CHARACTERS + 1)}, "1,048,577"),
-        ({"grammar": "start: /y+/ /y+/"}, "structured_outputs.grammar"),
+        ({"grammar": "x" * (MAX_GRAMMAR + 1)}, "65,537"),
+        ({"grammar": ""}, "structured_outputs.grammar"),
+        ({"grammar": 5}, "structured_outputs.grammar"),
         ({"json_object": 1}, "structured_outputs.json_object"),
     ],
 )

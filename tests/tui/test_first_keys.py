@@ -31,3 +31,20 @@ def test_a_key_that_quits_is_kept_too():
         program.press("\x11")
         assert program.wait_for_end() == 0
         assert program.is_left()
+
+
+SLOW_TO_TAKE_KEYS = """
+import time
+from textual.drivers.linux_driver import LinuxDriver
+taken = LinuxDriver._patch_lflag
+LinuxDriver._patch_lflag = classmethod(lambda cls, flags: time.sleep(0.5) or taken(flags))
+"""
+
+
+def test_nor_does_the_system_take_it_for_itself_before_the_keys_are_the_programs():
+    """A terminal takes ^Q for the end of a ^S, and such keys are lost, until the screen takes them."""
+    with TerminalProgram(before=SLOW_TO_TAKE_KEYS) as program:
+        program.wait_for("\x1b[?1049h")
+        program.press("\x11")
+        assert program.wait_for_end() == 0
+        assert program.is_left()

@@ -9,10 +9,10 @@ import time
 from statistics import median
 
 from pagedchat.api.engine import LLMEngine
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.config import DType, EngineConfig, ModelConfig, QuantizationName
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.garbage import rare_collections
+from pagedchat.requests.prompts import TokensPrompt
 
 
 def main(folder: str, dtype: DType, quantization: QuantizationName) -> None:

@@ -33,6 +33,7 @@ MODULES = (
     "forms",
     "histories",
     "parameters",
+    "programs",
 )
 TERMINAL = "terminal"
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
-from pagedchat.errors import InvalidValueError
+from pagedchat.errors import InvalidValueError, RequestError
 from pagedchat.runtime.structured.grammar import fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams
@@ -53,6 +53,12 @@ _PIECES = [
     "é",
     "\n",
 ]
+_RULES = [
+    "start: ", "a: ", "B: ", "start", "a", "B", '"x"', "/y+/", "/[a-z]+/", "/y*/", "/y+x/", " | ", "(", ")",
+    "?", "*", "{2,5}", "\n", "%json {}", "%ignore /y+/", '\n%llguidance {"no_forcing": false}\n', "::= ",
+    "root ::= ", "//",
+]  # fmt: skip
+_STEPS = 20
 
 
 @cache
@@ -70,9 +76,19 @@ def _check(asked: tuple[str, Any]) -> None:
         assert f"structured_outputs.{name}" in error.message
         assert "\n" not in error.message
         return
-    mask = np.zeros((1, num_words(_VOCAB_SIZE)), np.int32)
-    fill_masks(mask, [(grammar, Sequence(1))])
-    assert mask.any()
+    mask, sequence = np.zeros((1, num_words(_VOCAB_SIZE)), np.int32), Sequence(1)
+    for _ in range(_STEPS):
+        try:
+            fill_masks(mask, [(grammar, sequence)])
+        except RequestError as error:  # too much for the library, in the midst of a reply
+            assert "\n" not in error.message
+            break
+        allowed = np.nonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))[0]
+        if not len(allowed) and sequence.token_ids:
+            break
+        sequence.token_ids.append(int(allowed[len(sequence.token_ids) % len(allowed)]))
+        if sequence.token_ids[-1] == _EOS:
+            break
 
 
 def _of(name: str, given: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, Any]]:
@@ -84,6 +100,7 @@ TARGETS = (
         "forms",
         _of("json", bent(_SCHEMA, _VALUES).map(json.dumps) | st.text(max_size=20))
         | _of("regex", st.lists(st.sampled_from(_PIECES), max_size=12).map("".join))
+        | _of("grammar", st.lists(st.sampled_from(_RULES), max_size=16).map("".join))
         | _of("choice", st.lists(st.sampled_from(_PIECES), max_size=6)),
         _check,
     ),

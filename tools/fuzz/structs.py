@@ -2,9 +2,12 @@
 
 import types
 from collections.abc import Mapping
+from contextlib import suppress
+from enum import EnumType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from pagedchat.errors import InvalidValueError
@@ -35,6 +38,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return st.sampled_from(arguments)
+    if isinstance(kind, EnumType):
+        return st.sampled_from(list(kind))
     if origin in (Union, types.UnionType):
         return st.one_of([values_of(each) for each in arguments])
     if origin in (list, tuple):
@@ -52,9 +57,17 @@ def _built(kind: Any) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind)
 
     def made(**values: Any) -> Any:
+        kept: dict[str, Any] = {}
         try:
             return kind(**values)
-        except InvalidValueError:  # settings that check themselves: those by default, bent afterwards
-            return kind()
+        except InvalidValueError:  # settings that check themselves: those of the values that go together
+            for name, value in values.items():
+                with suppress(InvalidValueError):
+                    kind(**kept, **{name: value})
+                    kept[name] = value
+        try:
+            return kind(**kept)
+        except InvalidValueError:  # nor may there be nothing
+            return reject()
 
     return st.builds(made, **{name: values_of(hints[name]) for name in kind.__struct_fields__})

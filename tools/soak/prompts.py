@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from pagedchat.api.engine import LLMEngine
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import IntegrityError
+from pagedchat.requests.prompts import TokensPrompt
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 from pagedchat.units import format_size

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 
 from pagedchat.api.engine import LLMEngine
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, PreemptionMode, SchedulerConfig
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import IntegrityError
+from pagedchat.requests.prompts import TokensPrompt
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.units import format_size
 from tools.soak.memory import middle, no_blocks_left, resident

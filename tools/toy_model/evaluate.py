@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pagedchat import LLM, SamplingParams
-from pagedchat.api.outputs import RequestOutput
+from pagedchat.outputs import RequestOutput
 from tools.toy_model.conversations import Conversation, Message, read_jsonl
 from tools.toy_model.forms import in_its_place
 

@@ -11,11 +11,11 @@ from functools import partial
 from statistics import median
 
 from pagedchat.api.llm import LLM
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.workloads import Prompts
 from pagedchat.bench.kernels.report import Table
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.requests.prompts import TokensPrompt
 
 WIDTHS = (2, 4, 8)
 NEW_TOKENS = {"cpu": 48, "cuda": 256}

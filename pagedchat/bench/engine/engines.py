@@ -3,10 +3,10 @@
 import torch
 
 from pagedchat.api.llm import LLM
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.measures import Engine
 from pagedchat.bench.engine.workloads import Tokens
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.requests.prompts import TokensPrompt
 
 OURS = "pagedchat"
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from pagedchat.api.engine import LLMEngine
-from pagedchat.api.prompts import TokensPrompt
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
 from pagedchat.bench.step.products import product_bytes
@@ -14,6 +13,7 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.garbage import rare_collections
 from pagedchat.models.decoder import Decoder
+from pagedchat.requests.prompts import TokensPrompt
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.model_runner import NativeModelRunner

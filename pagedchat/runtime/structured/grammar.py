@@ -8,6 +8,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
+from time import perf_counter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 _WORD_BITS = 32
-_FEWEST_FOR_THREADS = 8
-"""Masks; one takes some ten microseconds."""
+_ALONE_SECONDS = 300e-6
+"""So long masks are made one after another; waking threads takes as long as a hundred simple ones."""
 
 
 def num_words(vocab_size: int) -> int:
@@ -73,15 +74,18 @@ def fill_masks(masks: NDArray[np.int32], replies: Rows[tuple[Grammar, Sequence]]
     """
     matchers = [grammar.follow(sequence) for grammar, sequence in replies]
     start, size = masks.ctypes.data, masks.shape[1] * masks.itemsize
-    if len(matchers) < _FEWEST_FOR_THREADS:
-        for i, matcher in enumerate(matchers):
-            matcher.unsafe_compute_mask_ptr(start + i * size, size)
-    else:
-        _threads().unsafe_compute_mask_ptr([(each, i) for i, each in enumerate(matchers)], start, size, len(masks))
+    until = perf_counter() + _ALONE_SECONDS
+    for i, matcher in enumerate(matchers):
+        if perf_counter() > until and i + 1 < len(matchers):
+            rest = list(zip(matchers, range(len(matchers)), strict=True))[i:]
+            _threads().unsafe_compute_mask_ptr(rest, start, size, len(masks))
+            break
+        matcher.unsafe_compute_mask_ptr(start + i * size, size)
     for matcher, (grammar, sequence) in zip(matchers, replies, strict=True):
         if matcher.is_error():
             grammar.forget(sequence)
-            raise RequestError(f"The reply cannot be held to its form any more: {matcher.get_error()}.")
+            why = (matcher.get_error().splitlines() or ["the library does not say why"])[0]
+            raise RequestError(f"The reply cannot be held to its form any more: {why.rstrip('.')}.")
 
 
 @cache

@@ -9,6 +9,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,10 +30,15 @@ _NO_EXTENSION = "NoExtension"
 """By which the library says that a form has no text."""
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Left free, a small model writes blanks until its reply is full."""
+_NOT_AHEAD = '\n%llguidance {"no_forcing": true}\n'
+"""Behind a grammar, so that it holds whatever stands there before. Else the library follows bytes that are the only
+ones possible as far as they go; of `start: /y+/ /y+/` they have no end (llguidance 1.9), be it at the beginning or
+in the midst of a reply. What other forms are made of ends."""
 
 
 class Grammars:
-    """The grammars that requests to one model asked for.
+    """The grammars that requests to one model asked for. Several threads may ask; none waits for a form that is
+    not its own.
 
     Args:
         tokenizer: the model's; None where it was loaded without one.
@@ -45,8 +51,9 @@ class Grammars:
         self._vocab_size = vocab_size
         self._eos_token_ids = sorted(eos_token_ids)
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[Form, Grammar] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: OrderedDict[Form, Future[Grammar]] = OrderedDict()
+        """Those that are being compiled, too."""
+        self._lock, self._vocabulary_lock = threading.Lock(), threading.Lock()
 
     def compile(self, wanted: StructuredOutputsParams) -> Grammar:
         """The grammar of a form; one that was asked for before costs nothing.
@@ -57,13 +64,20 @@ class Grammars:
         """
         form = wanted.form
         with self._lock:
-            grammar = self._kept.get(form)
-            if grammar is None:
-                grammar = self._kept[form] = self._compiled(form)
-                if len(self._kept) > _MOST_KEPT:
-                    self._kept.popitem(last=False)
+            found = self._kept.get(form)
+            grammar: Future[Grammar] = found or Future()
+            self._kept[form] = grammar
             self._kept.move_to_end(form)
-            return grammar
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        if found is None:
+            try:
+                grammar.set_result(self._compiled(form))
+            except BaseException as error:
+                grammar.set_exception(error)
+                with self._lock:
+                    self._kept.pop(form, None)
+        return grammar.result()
 
     def _compiled(self, form: Form) -> Grammar:
         library, vocabulary = _library(), self._vocabulary_of_model()
@@ -81,18 +95,19 @@ class Grammars:
         return Grammar(matcher, self._vocab_size)
 
     def _vocabulary_of_model(self) -> "LLTokenizer":
-        if self._vocabulary is None:
-            if self._tokenizer is None:
-                raise RequestError(
-                    "structured_outputs needs a tokenizer, and this model was loaded without one.",
-                    "Load it with one.",
-                )
-            if not self._eos_token_ids:
-                raise RequestError("structured_outputs needs a token that ends a reply, and this model has none.")
-            self._vocabulary = _library().LLTokenizer(
-                self._tokenizer.to_str(), n_vocab=self._vocab_size, eos_token=self._eos_token_ids
+        if self._tokenizer is None:
+            raise RequestError(
+                "structured_outputs needs a tokenizer, and this model was loaded without one.",
+                "Load it with one.",
             )
-        return self._vocabulary
+        if not self._eos_token_ids:
+            raise RequestError("structured_outputs needs a token that ends a reply, and this model has none.")
+        with self._vocabulary_lock:
+            if self._vocabulary is None:
+                self._vocabulary = _library().LLTokenizer(
+                    self._tokenizer.to_str(), n_vocab=self._vocab_size, eos_token=self._eos_token_ids
+                )
+            return self._vocabulary
 
 
 def _library() -> Any:
@@ -118,6 +133,10 @@ def _source(library: Any, form: Form) -> str:
             case "choice":
                 alternatives = " | ".join(json.dumps(each, ensure_ascii=False) for each in json.loads(text))
                 return cast(str, compiler.grammar_from_lark(f"start: {alternatives}"))
+            case "grammar":
+                from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - as above
+
+                return cast(str, compiler.grammar_from_lark(any_to_lark(text) + _NOT_AHEAD))
     except Exception as error:  # of a kind of its own for each notation
         raise _refused(form, str(error)) from error
 
@@ -130,5 +149,5 @@ def _refused(form: Form, why: str) -> InvalidValueError:
     said = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), lines[0])
     return InvalidValueError(
         f"structured_outputs.{form.kind} cannot be held to: {said.rstrip('.')}.",
-        "Nothing was run. See docs/library.md for what a schema or an expression may have.",
+        "Nothing was run. See docs/library.md for what a schema, an expression or a grammar may have.",
     )

@@ -6,11 +6,12 @@ from textual.content import Content
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import drawable, one_line
-from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
+from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress, ServerModels
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, join, text
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.engine_words import progress_amount, why_it_ended
+from pagedchat.view.sentences.words import count
 from pagedchat.view.state.invariant import picture_holds
 
 _BAR_CELLS = 24
@@ -61,21 +62,36 @@ class StatusBanner(Widget):
         return self._status.content
 
 
-def engine_status(view: EngineView, died: EngineDied | None, elapsed: float, width: int) -> Status:
-    """The status to show; `elapsed` seconds since the engine was started, or started again."""
-    if view.failure is not None:
-        return Status("failed", _failed(view.failure, second=bool(view.called)))
-    if died is not None and not died.next_model:
-        return Status("died", _died(died, view.loading, width))
-    if view.info is None:
-        return Status("loading", loading_line(view.loading, elapsed, width))
+def engine_status(
+    view: EngineView, died: EngineDied | None, elapsed: float, width: int, *, elsewhere: bool = False
+) -> Status:
+    """The status to show; `elapsed` seconds since the engine was started, or started again.
+
+    `elsewhere` says that it is a server, not an engine of this machine.
+    """
+    if trouble := _why_not_ready(view, died, elapsed, width, elsewhere):
+        return trouble
     if view.broken is not None:
         return Status("broken", _broken(view.broken, width))
-    if not picture_holds(view):
+    if view.server is None and not picture_holds(view):
         return Status(
             "broken", text("‼ The cache as it is drawn here does not agree with the engine's own counts.")
         )
     return Status("none", Content(""))
+
+
+def _why_not_ready(
+    view: EngineView, died: EngineDied | None, elapsed: float, width: int, elsewhere: bool
+) -> Status | None:
+    """Why there is no engine yet, or no more; None where there is one."""
+    if view.failure is not None:
+        told = _away if elsewhere else _failed
+        return Status("failed", told(view.failure, second=bool(view.called)))
+    if died is not None and not died.next_model:
+        return Status("died", _died(died, view.loading, width))
+    if view.choice is not None:
+        return Status("loading", _choice(view.choice, width))
+    return Status("loading", loading_line(view.loading, elapsed, width)) if view.info is None else None
 
 
 def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> Content:
@@ -99,6 +115,27 @@ def _failed(failure: EngineFailed, *, second: bool) -> Content:
         (f"\n{drawable(failure.hint)}" if failure.hint else "", MUTED),
         (with_keys(f"\nF12 tries again · ^L loads another model · {leaves}"), FAINT),
     )
+
+
+def _away(failure: EngineFailed, *, second: bool) -> Content:
+    """A server that cannot be used now; what is written to it is kept."""
+    leaves = "/server --close closes it" if second else "^Q quits"
+    hint = f" {drawable(failure.hint)}" if failure.hint else ""
+    return Content.assemble(
+        (drawable(failure.message), "bold $text-error"),
+        (hint, MUTED),
+        (with_keys(f"\nF12 asks again, and so does the next prompt · the chats are kept · {leaves}"), FAINT),
+    )
+
+
+def _choice(choice: ServerModels, width: int) -> Content:
+    many = count(len(choice.names), "model")
+    parts = [
+        LinePart(0, text(f"{one_line(choice.server)} has {many}", "bold")),
+        LinePart(0, text(with_keys("^L chooses one"))),
+        LinePart(1, text("write already; it is sent when one is chosen", FAINT)),
+    ]
+    return join(parts, width)
 
 
 def _died(died: EngineDied, progress: LoadProgress | None, width: int) -> Content:

@@ -47,6 +47,8 @@ class EventTicker(Widget):
         self._mirror: CacheMirror | None = None
         self._num_seen = 0
         """Lines looked through, those without a word here among them."""
+        self._of_server = False
+        """Whether a server was shown last, of which there is nothing to tell."""
         self._told: deque[EventLine] = deque(maxlen=_MAX_SHOWN)
         self._warning = ""
 
@@ -63,7 +65,8 @@ class EventTicker(Widget):
             self._warning = warning
             self.refresh()
         mirror, count = self._view.mirror, self._view.num_lines
-        if mirror is not self._mirror:
+        of_server, self._of_server = self._of_server, self._view.server is not None
+        if mirror is not self._mirror or of_server != self._of_server:
             self._told.clear()
             self.refresh()
         fresh = count if mirror is not self._mirror else count - self._num_seen
@@ -94,6 +97,8 @@ class EventTicker(Widget):
 
     def _nothing(self) -> str:
         """Why there is nothing to tell: blocks may well have been allocated."""
+        if self._view.server is not None:
+            return "this server does not tell its blocks"
         return "nothing shared, copied or evicted so far" if self._num_seen else "no cache events yet"
 
     def _plain(self, words: str) -> str:

@@ -8,6 +8,9 @@ from pagedchat.tui.chat.header import precision_and_device
 from pagedchat.tui.engine_group import EngineGroup
 from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, LinePart, content_to_ascii, join, text
 from pagedchat.view.sentences.engine_words import progress_words, why_it_ended
+from pagedchat.view.sentences.server_words import header_figures
+from pagedchat.view.sentences.words import count
+from pagedchat.view.state.server import ServerState
 
 
 class GroupHeading(Widget):
@@ -57,6 +60,8 @@ def _state(group: EngineGroup) -> list[LinePart]:
     trouble = _why_not_ready(group)
     if trouble is not None:
         return [LinePart(0, trouble)]
+    if group.view.server is not None:
+        return _server_state(group, group.view.server)
     view, live = group.view, group.view.present
     parts = [LinePart(2, text(precision_and_device(live.info), MUTED))]
     if view.past is not None:
@@ -70,16 +75,26 @@ def _state(group: EngineGroup) -> list[LinePart]:
     return [*parts, LinePart(1, text(speed, MUTED if busy else FAINT))]
 
 
+def _server_state(group: EngineGroup, server: ServerState) -> list[LinePart]:
+    told = [LinePart(2, text(words, MUTED)) for words in header_figures(server)]
+    busy = group.desk.num_busy > 0
+    speed = f"{server.tokens_per_second:.0f} tok/s" if busy else "idle"
+    return [*told, LinePart(1, text(speed, MUTED if busy else FAINT))]
+
+
 def _why_not_ready(group: EngineGroup) -> Content | None:
     """Why there is no engine yet, or no more; None where there is one."""
     view, died = group.view, group.bridge.died
     if view.failure is not None:
-        return text(f"could not start: {one_line(view.failure.message)}", "$text-error")
+        what = "could not start" if group.server is None else "away"
+        return text(f"{what}: {one_line(view.failure.message)}", "$text-error")
     if died is not None and not died.next_model:
         then = "it is started again" if died.restarting else "it ends too often"
         return text(f"ended ({why_it_ended(died)}), {then}", "$text-warning")
-    if view.live is not None:
+    if view.live is not None or view.server is not None:
         return None
+    if view.choice is not None:
+        return text(f"{count(len(view.choice.names), 'model')}: ^L chooses one", "$text-warning")
     if group.started is None:
         return text("waits until the other one is loaded", MUTED)
     return text(one_line(progress_words(view.loading)) if view.loading else "starting", MUTED)

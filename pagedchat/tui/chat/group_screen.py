@@ -3,7 +3,6 @@
 Knows which pane is whose. What stands around the panes, and which chat has the keyboard, is not known here.
 """
 
-from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.chat_grid import ChatGrid
@@ -17,7 +16,7 @@ from pagedchat.view.options import UiOptions
 
 
 class GroupScreen(SparseScreen):
-    """One grid of panes, or two side by side.
+    """One grid of panes, or several side by side.
 
     Args:
         groups: all chats, by their engines; those to start with are made here.
@@ -64,8 +63,7 @@ class GroupScreen(SparseScreen):
         return [pane for grid in self._grids for pane in grid.panes]
 
     def _new_grid(self, group: EngineGroup) -> ChatGrid:
-        note = bundled.note(group.model)
-        return ChatGrid(group.desk, group.view, self._history, note, GroupHeading(group))
+        return ChatGrid(group.desk, group.view, self._history, group.note, GroupHeading(group))
 
     def _lay_out(self, wanted: int | None, *, zoomed: bool) -> None:
         """So many panes in every group, or only the active one."""

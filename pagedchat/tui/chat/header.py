@@ -8,8 +8,10 @@ from pagedchat.events import EngineReady
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.server_words import header_figures, server_name
 from pagedchat.view.sentences.words import model_name
 from pagedchat.view.state.invariant import picture_holds
+from pagedchat.view.state.server import ServerState
 
 _DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _BAR_CELLS = 8
@@ -64,10 +66,12 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     groups = [
         [
             LinePart(8, text("pagedchat", "bold $text-primary")),
-            LinePart(0, text(view.called or model_name(info.model if info else model), "bold")),
+            LinePart(0, text(_called(view, model), "bold")),
         ]
     ]
-    if info is not None:
+    if view.server is not None:
+        groups += _server_parts(view.server)
+    elif info is not None:
         groups[0].append(LinePart(6, text(precision_and_device(info), MUTED)))
         if info.kv_cache_dtype:
             groups[0].append(LinePart(6, text(f"{one_line(info.kv_cache_dtype)} cache", MUTED)))
@@ -77,6 +81,26 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     worst = next((worst for worst in range(8, 0, -1) if _cells(groups, worst) <= width), 0)
     line = _SEPARATOR.join([_joined(group, worst) for group in groups])
     return line if line.cell_length <= width else line.truncate(max(0, width), ellipsis=True)
+
+
+def _called(view: EngineView, model: str) -> str:
+    """The model; where the server is told beside it, without that."""
+    if view.server is not None:
+        return model_name(view.server.info.model)
+    return view.called or model_name(view.info.model if view.info else model)
+
+
+def _server_parts(server: ServerState) -> list[list[LinePart]]:
+    """What a server tells, in place of a pool; and that it tells no more."""
+    kind = one_line(server.server.kind)
+    where = [LinePart(0, Content.assemble(("at ", MUTED), (server_name(server), "$text-accent")))]
+    if kind:
+        where.append(LinePart(6, text(kind, MUTED)))
+    told = [LinePart(3, text(words)) for words in header_figures(server)] or [
+        LinePart(5, text("no figures", FAINT))
+    ]
+    speed = LinePart(2, Content.assemble(f"{server.tokens_per_second:.0f}", (" tok/s", MUTED)))
+    return [where, told, [speed, LinePart(4, text("blocks not told", FAINT))]]
 
 
 def precision_and_device(info: EngineReady) -> str:

@@ -12,10 +12,10 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
-from pagedchat import bundled
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE
+from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.engine_status import Status, StatusBanner
@@ -28,7 +28,7 @@ from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.messages import ChatFocused, EngineStateChanged
 from pagedchat.view.chats.full_context import warning
-from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, fits_beside
+from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, groups_beside, visible_page
 from pagedchat.view.options import UiOptions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PaneScreen(GroupScreen):
         """The inspector beside the chats, while it is open."""
         self._tree: TreePanel | None = None
         """The tree of branches beside the chats, while it is open."""
-        self._header = HeaderBar(self._view, groups.shown.model)
+        self._header = HeaderBar(self._view, groups.shown.name)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
         if before is not None:
@@ -120,7 +120,7 @@ class PaneScreen(GroupScreen):
         if group is self._groups.shown:
             return
         self._groups.shown = group
-        self._header.follow(group.view, group.model)
+        self._header.follow(group.view, group.name)
         self._ticker.follow(group.view)
         if self._tree is not None:
             self._tree.follow(group.desk, group.view)
@@ -136,8 +136,8 @@ class PaneScreen(GroupScreen):
     def show_model(self, group: EngineGroup) -> None:
         """What is being loaded, until the engine says what it found."""
         if group is self._groups.shown:
-            self._header.follow(group.view, group.model)
-        self._grid_of(group).say_of_the_model(bundled.note(group.model))
+            self._header.follow(group.view, group.name)
+        self._grid_of(group).say_of_the_model(group.note)
 
     def show_status(self, status: Status) -> None:
         """Say that the engine is not simply running, or that it is."""
@@ -197,20 +197,28 @@ class PaneScreen(GroupScreen):
 
     def place_panes(self) -> None:
         """Give every pane its place; the keyboard stays where it is."""
-        two = len(self._groups) > 1
+        shown = self._shown_groups()
         width = self.size.width
         if self._panel is not None:  # which is as wide as a group
-            width = width * 2 // 3 if two and not self._grid.zoomed else width // 2
+            width = width * len(shown) // (len(shown) + 1)
         if self._tree is not None:
             width -= min(TREE_CELLS, width * 45 // 100)
         tour_rows = sum(box.outer_size.height for box in self.query("TourBox"))
-        beside = two and not self._grid.zoomed and fits_beside(self.size.width, width)
+        shown = self._shown_groups(width)
+        beside, room = len(shown) > 1, width // len(shown)
         for grid in self._grids:
-            grid.titled, grid.display = two, beside or grid is self._grid
-            room = width // 2 if beside else width
+            grid.titled, grid.display = len(self._groups) > 1, grid in shown
             grid.arrange_panes(self._focused_id, room, self.size.height - CHROME_ROWS - tour_rows, beside=beside)
         self._tabs.display = any(grid.hides_some or not grid.display for grid in self._grids)
         self.call_after_refresh(self.refresh_view)
+
+    def _shown_groups(self, width: int = 0) -> list[ChatGrid]:
+        """Those that stand beside each other in so much of the width, or all of it, the active one among them."""
+        if self._grid.zoomed or len(self._grids) == 1:
+            return [self._grid]
+        most = groups_beside(len(self._grids), self.size.width, width or self.size.width)
+        places = visible_page(range(len(self._grids)), self._grids.index(self._grid), most)
+        return [self._grids[place] for place in places]
 
     def _arrange(self) -> None:
         self.place_panes()
@@ -220,6 +228,21 @@ class PaneScreen(GroupScreen):
         """A pane for a chat of a desk, at the end of its group or to the right of another."""
         await self._grid_of(self._groups.of(chat)).add(chat, after=after)
         self.place_panes()
+
+    async def move_pane(self, chat: ChatSession, source: EngineGroup, target: EngineGroup) -> None:
+        """A chat, and what is written in its composer, goes from one group to another; the last one of its group
+        makes way for an empty one."""
+        draft = self.drafts.get(chat.session_id, "")
+        if len(source.desk) == 1:
+            await self.add_pane(source.desk.new())
+        pane = self._pane(chat.session_id)
+        source.desk.hand_over(chat, target.desk)
+        if pane is not None:
+            pane.display = False
+            pane.remove()
+        if draft.strip():
+            chat.return_prompt(draft)
+        await self.add_pane(chat)
 
     def show_chat(self, chat: ChatSession) -> None:
         """Bring a chat into sight; the keyboard stays where it is."""
@@ -236,7 +259,7 @@ class PaneScreen(GroupScreen):
 
         return LayoutRecord(
             focused=self._focused_id, wanted=self._grid.wanted, zoomed=self._grid.zoomed,
-            models=tuple(group.model for group in self._groups) if len(self._groups) > 1 else (),
+            models=self._groups.asked_for,
         )  # fmt: skip
 
     # --- the active chat ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pagedchat.events import RequestFinished
 from pagedchat.tui.kit.lines import FAINT, MUTED, PLAIN, LinePart, join, spread, text
 from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.server_words import server_name
 
 _STATES = {
     "idle": ("○", MUTED),
@@ -33,6 +34,7 @@ def pane_title(
         [
             LinePart(0, text(one_line(session.label), name_style)),
             LinePart(0, state_sign(session, view)),
+            *_place_parts(view),
             *_branch_parts(session),
             *_sampling_parts(session, view),
         ],
@@ -55,6 +57,11 @@ def past_title(session: ChatSession, view: EngineView, width: int) -> Content:
     return join(parts, width)
 
 
+def _place_parts(view: EngineView) -> list[LinePart]:
+    """Where it runs, if not on this machine."""
+    return [LinePart(1, text(f"@{server_name(view.server)}", "$text-accent"))] if view.server is not None else []
+
+
 def _branch_parts(session: ChatSession) -> list[LinePart]:
     place, count = session.branch
     return [LinePart(2, text(f"branch {place}/{count}", MUTED))] if count > 1 else []
@@ -70,6 +77,8 @@ def _sampling_parts(session: ChatSession, view: EngineView) -> list[LinePart]:
 
 
 def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[LinePart]:
+    if view.server is not None:
+        return _counted_parts(session, view, limit)
     sequence = view.mirror.sequences.get(session.session_id) if view.mirror else None
     if sequence is None:
         return []
@@ -89,6 +98,19 @@ def _usage_parts(session: ChatSession, view: EngineView, limit: int) -> list[Lin
     return parts
 
 
+def _counted_parts(session: ChatSession, view: EngineView, limit: int) -> list[LinePart]:
+    """By what a server counted with the last reply."""
+    done, parts = session.last_finished, []
+    if done is not None and done.num_prompt_tokens:
+        used = done.num_prompt_tokens + done.num_tokens
+        of = f"/{limit}" if limit else ""
+        style = "$text-warning" if limit and used >= 0.9 * limit else PLAIN
+        parts.append(LinePart(1, Content.assemble(("ctx ", MUTED), (f"{used}{of}", style))))
+    if rate := view.sequence_rate(session.session_id):
+        parts.append(LinePart(2, text(f"{rate:.0f} t/s", "$text-success")))
+    return parts
+
+
 def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content:
     """The bottom border's text: why the chat waits, or figures of the last reply while nothing is written.
 
@@ -96,6 +118,8 @@ def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content
     """
     if view.past is not None:
         return Content("")
+    if session.progress:
+        return join([LinePart(0, text(one_line(session.progress), "$text-warning"))], width)
     stands = standing(session, view.present)
     if stands.why:
         cure = [LinePart(1, text(stands.cure, MUTED))] if stands.cure else []
@@ -106,7 +130,7 @@ def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content
     parts = [
         LinePart(0, text(f"{done.num_tokens} tok in {done.duration:.1f} s", MUTED)),
         LinePart(1, text(f"first {done.time_to_first_token * 1000:.0f} ms", MUTED)),
-        LinePart(2, text(_not_computed(done), MUTED)),
+        LinePart(2, text(_not_computed(done) if view.server is None else _cached_there(done), MUTED)),
     ]
     return join(parts, width, " · ")
 
@@ -115,6 +139,13 @@ def _not_computed(done: RequestFinished) -> str:
     """Of the prompt: what the chat had still, and what the prefix cache had."""
     kept = done.num_cached_tokens - done.num_found_tokens
     return f"{kept} kept, {done.num_found_tokens} found of {done.num_prompt_tokens}"
+
+
+def _cached_there(done: RequestFinished) -> str:
+    """Of the prompt: what a server says that it had."""
+    if not done.num_prompt_tokens:
+        return "tokens not told"
+    return f"{done.num_cached_tokens} cached there of {done.num_prompt_tokens}"
 
 
 def rule_style(active: bool) -> str:

@@ -103,6 +103,22 @@ class ChatScreen(PromptScreen):
         if not self._desk_of(chat).regenerate(chat):
             raise PagedChatError("There is no prompt to ask again.", "Send a prompt first.")
 
+    def continue_reply(self, chat: ChatSession) -> None:
+        """Go on with the last reply, where it was cut short.
+
+        Raises:
+            PagedChatError: a reply is being written, or the last one came to its end.
+        """
+        self._check_idle(chat)
+        if not self._desk_of(chat).go_on(chat):
+            raise PagedChatError("The last reply came to its end.", "^G asks for another one.")
+
+    def action_continue_reply(self) -> None:
+        """Go on with the last reply of this chat."""
+        with self.saying():
+            self.continue_reply(self.focused_chat)
+        self.refresh_view()
+
     def action_regenerate(self) -> None:
         """Another reply to the last prompt of this chat."""
         with self.saying():

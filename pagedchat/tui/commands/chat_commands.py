@@ -5,6 +5,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.sentences.figures import context_text
+from pagedchat.view.sentences.server_words import context_words
 from pagedchat.view.sentences.words import count
 
 MAX_FORKS = 16
@@ -38,6 +39,11 @@ async def _regenerate(context: CommandContext, count: str) -> None:
         await context.chats.reply_besides(context.chat, number)
     else:
         context.chats.regenerate(context.chat)
+
+
+def _continue(context: CommandContext, argument: str) -> None:
+    no_argument(argument, "/continue")
+    context.chats.continue_reply(context.chat)
 
 
 async def _several(context: CommandContext, argument: str) -> None:
@@ -157,6 +163,9 @@ def _copy(context: CommandContext, what: str) -> None:
 
 def _context(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/context")
+    if context.view.server is not None:
+        context.tell(context_words(context.chat, context.view.server))
+        return
     context.engine.live()
     context.tell(context_text(context.chat, context.view, context.desk.context_limit))
 
@@ -165,6 +174,8 @@ COMMANDS = (
     SlashCommand("new", "[name]", "Another chat, in a pane of its own", _new),
     SlashCommand("fork", "[n] [@turn]", "That many more chats over the same blocks, up to a turn", _fork),
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
+    SlashCommand("continue", "", "Go on with the last reply, where it was cut short", _continue,
+                 aliases=("retry",)),
     SlashCommand("n", "N PROMPT", "One prompt, N answers side by side, in forks over the same blocks", _several,
                  title="Several answers"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,

@@ -10,6 +10,7 @@ from pagedchat.bounds import shown
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, no_argument, whole_number
 from pagedchat.view.sentences.figures import engine_text
+from pagedchat.view.sentences.server_words import totals_words
 
 MAX_STEPS = 100_000
 MAX_PACE_MS = 60_000
@@ -51,6 +52,7 @@ def _milliseconds(text: str) -> float:
 
 
 def _limit(context: CommandContext, argument: str) -> None:
+    context.engine.check_pool()
     total = context.engine.live().info.num_blocks
     number = None if argument == "off" else whole_number(
         argument, "The limit in blocks", "/limit N|off", low=1, high=total
@@ -59,6 +61,7 @@ def _limit(context: CommandContext, argument: str) -> None:
 
 
 def _pin(context: CommandContext, argument: str) -> None:
+    context.engine.check_pool()
     context.engine.pin(context.block_id(argument, "/pin ID"))
 
 
@@ -67,6 +70,7 @@ def _unpin(context: CommandContext, argument: str) -> None:
 
 
 def _evict(context: CommandContext, argument: str) -> None:
+    context.engine.check_pool()
     context.engine.evict(context.block_id(argument, "/evict ID"))
 
 
@@ -77,6 +81,9 @@ def _flush(context: CommandContext, argument: str) -> None:
 
 def _stats(context: CommandContext, argument: str) -> None:
     no_argument(argument, "/stats")
+    if context.view.server is not None:
+        context.tell(totals_words(context.view.server))
+        return
     context.tell(engine_text(context.engine.live()))
 
 

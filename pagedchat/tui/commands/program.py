@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pagedchat.chat.formats.saved_chat import SavedChat
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.engine_group import EngineGroups
+from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 
 Chosen = Callable[[int], Awaitable[None] | None]
 """Gets the index of what was chosen."""
@@ -29,6 +29,9 @@ class Chats(Protocol):
 
     def regenerate(self, chat: ChatSession) -> None:
         """Another reply to the last prompt."""
+
+    def continue_reply(self, chat: ChatSession) -> None:
+        """Go on with the last reply, where it was cut short."""
 
     async def reply_besides(self, chat: ChatSession, count: int) -> None:
         """So many other replies to the last prompt, each in a chat of its own."""
@@ -147,6 +150,18 @@ class Program(Protocol):
 
     async def close_model(self) -> None:
         """End one of two engines, and close its chats; asks first where one has something in it."""
+
+    def choose_server(self) -> None:
+        """A list of the servers that are known by name."""
+
+    async def open_server(self, text: str) -> None:
+        """Ask a server by its name or URL, or this machine, for chats in another group of panes."""
+
+    def choose_place(self, chat: ChatSession) -> None:
+        """Move a chat to another group, the only other one or one of several."""
+
+    async def move_chat(self, chat: ChatSession, group: EngineGroup) -> None:
+        """Have a chat go on in another group."""
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

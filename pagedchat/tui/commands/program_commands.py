@@ -38,6 +38,7 @@ def _trace(context: CommandContext, argument: str) -> None:
     if verb == "load":
         context.program.open_trace(path)
     else:
+        context.engine.check_recorded()
         num_bytes = context.group.time_travel.save(path)
         context.say(f"Saved the recording, {format_size(num_bytes)}, to {path}.")
 

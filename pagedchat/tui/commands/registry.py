@@ -9,6 +9,7 @@ from pagedchat.tui.commands import (
     engine_commands,
     file_commands,
     program_commands,
+    server_commands,
     setting_commands,
 )
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
@@ -19,6 +20,7 @@ GROUPS: dict[str, tuple[SlashCommand, ...]] = {
     "Files": file_commands.COMMANDS,
     "Settings": setting_commands.COMMANDS,
     "Engine": engine_commands.COMMANDS,
+    "Servers": server_commands.COMMANDS,
     "Program": program_commands.COMMANDS,
 }
 """As the help page shows them."""

@@ -22,6 +22,7 @@ from pagedchat.tui.inspector.panels import Panels
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.scrub_bar import ScrubBar
+from pagedchat.tui.inspector.server.server_panel import ServerPanel
 from pagedchat.tui.inspector.tables.block_tables import BlockTables
 from pagedchat.tui.inspector.timeline.batch_timeline import BatchTimeline
 from pagedchat.tui.inspector.timeline.step_detail import StepDetail
@@ -42,7 +43,10 @@ PACES = (0.0, 0.5, 0.1)
 
 
 class InspectorPanel(Widget):
-    """The panels over the scrub bar, or what the engine is doing while there is nothing to show yet."""
+    """The panels over the scrub bar, or what the engine is doing while there is nothing to show yet.
+
+    Of a server, which has no blocks to show, it is what that tells.
+    """
 
     DEFAULT_CSS = """
     InspectorPanel {
@@ -52,6 +56,9 @@ class InspectorPanel(Widget):
         & > Panels, & > ScrubBar { display: none; }
         &.-ready > #inspector-waiting { display: none; }
         &.-ready > Panels, &.-ready > ScrubBar { display: block; }
+        & > ServerPanel { display: none; }
+        &.-server > #inspector-waiting { display: none; }
+        &.-server > ServerPanel { display: block; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TIME_ACTIONS), *bindings(with_alt(TIME_ACTIONS))]
@@ -61,6 +68,7 @@ class InspectorPanel(Widget):
         self.view = view
         self.panels = Panels(view, id="inspector-panels")
         self.scrub_bar = ScrubBar(view)
+        self.server_panel = ServerPanel(view)
         self._waiting = Static("", markup=False, id="inspector-waiting")
         self._can_draw = False
         """Whether all parts are mounted: the app may call `refresh_view` before."""
@@ -68,6 +76,7 @@ class InspectorPanel(Widget):
     def compose(self) -> ComposeResult:
         """What stands there without an engine, and what with one."""
         yield self._waiting
+        yield self.server_panel
         yield self.panels
         yield self.scrub_bar
 
@@ -95,7 +104,10 @@ class InspectorPanel(Widget):
     def _show_whether_ready(self) -> None:
         ready = self.view.mirror is not None
         self.set_class(ready, "-ready")
-        if not ready:
+        self.set_class(self.view.server is not None, "-server")
+        if self.view.server is not None:
+            self.server_panel.refresh_view()
+        elif not ready:
             self._waiting.update(Content(waiting_words(self.view)))
 
     # --- the parts by name --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ frames, each of which is written in one piece. It knows whether the terminal has
 import os
 import select
 import signal
+import termios
 import threading
 from typing import IO, Any
 
@@ -107,7 +108,10 @@ class TerminalDriver(LinuxDriver):
 
     def start_application_mode(self) -> None:
         """Take the terminal; from the first time on it is watched, too."""
+        found = _take_all_keys(self.fileno)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if found is not None:
+            self.attrs_before = found
         if not self._watched:
             self._watched = True
             threading.Thread(target=_watch_terminal, args=(self.fileno,), name="terminal", daemon=True).start()
@@ -122,3 +126,18 @@ def _watch_terminal(descriptor: int) -> None:
     poll.register(descriptor, 0)
     if any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll()):
         os.kill(os.getpid(), signal.SIGHUP)
+
+
+def _take_all_keys(terminal: int) -> list[Any] | None:
+    """From now on ^Q and ^S are keys: for a moment the screen is there, and the system would take them still.
+
+    Returns:
+        The attributes from before; None where there are none.
+    """
+    try:
+        found = termios.tcgetattr(terminal)
+        iflag, *others = found
+        termios.tcsetattr(terminal, termios.TCSANOW, [iflag & ~(termios.IXON | termios.IXOFF), *others])
+    except termios.error:
+        return None
+    return found

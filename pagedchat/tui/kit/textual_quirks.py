@@ -22,7 +22,7 @@ def teach_terminal_keys(more: Mapping[str, str] = MappingProxyType({})) -> None:
     would write into the prompt, and Alt+Enter would send it.
     """
     table: dict[str, Any] = ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
-    names = {"\r": "alt+enter", "\n": "alt+enter"} | {key: f"alt+{key}" for key in "123456789acmt"}
+    names = {"\r": "alt+enter", "\n": "alt+enter"} | {key: f"alt+{key}" for key in "123456789acmrtv"}
     for character, name in (*names.items(), *more.items()):
         table[f"\x1b{character}"] = (SimpleNamespace(value=name),)
 

@@ -11,6 +11,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.tui.tour.tour_box import TourBox
+from pagedchat.view.sentences.server_words import no_blocks
 from pagedchat.view.tour.guide import TourGuide
 from pagedchat.view.tour.stage import Stage
 
@@ -39,6 +40,8 @@ class Tour:
         Raises:
             PagedChatError: there is no engine to show it on.
         """
+        if self._app.view.server is not None:
+            raise no_blocks(self._app.view.server)
         if self._app.view.live is None:
             raise PagedChatError("The tour is given on a running engine.", "Wait until it is ready.")
         self._app.go_to_step(None)

@@ -22,6 +22,7 @@ from pagedchat.events import (
     RequestFailed,
     RequestFinished,
     RequestStarted,
+    RequestWaits,
     TextDelta,
 )
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
@@ -41,7 +42,7 @@ from pagedchat.view.sentences.words import count
 if TYPE_CHECKING:
     from pagedchat.chat.formats.saved_chat import SavedChat
 
-RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed
+RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed | RequestWaits
 
 MOST_TITLE = 200
 """Characters of a name that is given."""
@@ -203,6 +204,15 @@ class ChatDesk:
         self.on_change()
         return True
 
+    def go_on(self, chat: ChatSession) -> bool:
+        """Go on with a reply that was cut short; false if the last one was not."""
+        request_id, turns = self._new_request(), chat.turns
+        if not chat.go_on(request_id):
+            return False
+        self._send(Generate(chat.session_id, request_id, turns, chat.overrides, self._options.raw))
+        self.on_change()
+        return True
+
     def fork(self, chat: ChatSession, after: ChatSession | None = None) -> ChatSession:
         """A second chat over the same blocks, shown right after its source, or after an earlier fork of it."""
         request_id = self._new_request()
@@ -303,6 +313,14 @@ class ChatDesk:
         self._send(Close(chat.session_id))
         self.on_change()
 
+    def hand_over(self, chat: ChatSession, other: "ChatDesk") -> None:
+        """The chat is another engine's from now on, which hears of it with its next prompt. A reply that is being
+        written ends here, with the text that it has."""
+        chat.cut()
+        self.chats.remove(chat)
+        self._send(Close(chat.session_id))
+        other.add(chat)
+
     def focus(self, chat: ChatSession) -> None:
         """This chat goes first where the engine has a choice."""
         if chat.session_id != self.focused_id:
@@ -314,8 +332,10 @@ class ChatDesk:
     def apply(self, event: EngineEvent) -> None:
         """Fold one event into the chats it concerns."""
         match event:
-            case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed():
+            case RequestStarted() | TextDelta() | RequestFinished() | RequestFailed() | RequestWaits():
                 self._apply_to_chat(event)
+            case EngineReady() if event.server is not None:
+                self.context_limit = event.max_model_len
             case EngineReady():
                 self.context_limit = min(event.max_model_len, event.num_blocks * event.block_size)
             case EngineDied():
@@ -334,9 +354,11 @@ class ChatDesk:
                 chat.start()
             case TextDelta():
                 chat.append(event.text, event.num_tokens)
+            case RequestWaits():
+                chat.wait(event.message)
             case RequestFailed():
                 chat.fail(event.message, event.hint)
-            case RequestFinished(num_prompt_tokens=0):  # a fork of a request that the engine had refused
+            case RequestFinished(num_prompt_tokens=0, num_tokens=0):  # a fork of a request that was refused
                 chat.return_queue()
                 chat.finish("abort")
             case RequestFinished():
@@ -345,7 +367,8 @@ class ChatDesk:
 
     def _after_reply(self, chat: ChatSession, event: RequestFinished) -> None:
         used = event.num_prompt_tokens + event.num_tokens
-        chat.learn_size(used)
+        if event.num_prompt_tokens:  # some servers do not tell
+            chat.learn_size(used)
         if event.reason == "length" and self.context_limit and used >= self.context_limit:
             self._say_full(chat, used)
         elif chat.queue and self.needs_successor(chat, chat.queue[0]):  # which takes whoever shows chats

@@ -33,9 +33,11 @@ def choose_layout(num_chats: int, wanted: int | None, width: int, height: int, *
     return fitting[-1] if fitting else 1
 
 
-def fits_beside(terminal_width: int, width: int) -> bool:
-    """Whether two groups stand beside each other in this part of the terminal's width."""
-    return terminal_width >= WIDE_ENOUGH_FOR_TWO and width // 2 >= _MIN_PANE[0]
+def groups_beside(num_groups: int, terminal_width: int, width: int) -> int:
+    """How many groups stand beside each other in this part of the terminal's width."""
+    if terminal_width < WIDE_ENOUGH_FOR_TWO:
+        return 1
+    return max(1, min(num_groups, width // _MIN_PANE[0]))
 
 
 def _fits(panes: int, width: int, height: int, beside: bool) -> bool:

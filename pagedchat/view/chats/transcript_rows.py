@@ -23,7 +23,7 @@ _HINT = "Nothing said yet. F7 sends a prompt to all chats, F9 forks a chat, F3 s
 _NOT_YET = "This chat had no text at this step."
 _REMARKS = {
     "stopped": "stopped",
-    "interrupted": "interrupted: the engine ended",
+    "interrupted": "interrupted; /continue goes on from here",
     "length": "cut at the token limit",
 }
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pagedchat.chat.sanitize import one_line
 from pagedchat.trace.format import TraceError
 from pagedchat.trace.recording import NONSENSE, Recording, nonsense
+from pagedchat.view.owners import unlabelled
 from pagedchat.view.state.engine import EngineState
 
 WARM_UP = 512
@@ -115,4 +116,4 @@ class PastStates:
 
     def _name(self, seq_id: int) -> str:
         """What the sequence was called when the report that is being folded was made."""
-        return one_line(self._labels.get(seq_id, "")) or f"seq {seq_id}"
+        return one_line(self._labels.get(seq_id, "")) or unlabelled(seq_id)

@@ -8,6 +8,7 @@ from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.events import EngineDied, EngineNotice, IntegrityBroken, LoadProgress
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.key_names import with_keys
 
 
 def waiting_words(view: EngineView) -> str:
@@ -19,6 +20,8 @@ def waiting_words(view: EngineView) -> str:
 def _why_nothing(view: EngineView) -> str:
     if view.failure is not None:
         return drawable(f"{view.failure.message}\n{view.failure.hint}".rstrip())
+    if view.choice is not None:
+        return with_keys(f"{one_line(view.choice.server)} has several models; ^L chooses one.")
     if view.loading is not None:
         return f"The engine is loading.\n{one_line(progress_words(view.loading))}"
     return "The engine is starting."

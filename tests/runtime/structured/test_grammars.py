@@ -2,6 +2,8 @@
 
 import json
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -52,12 +54,14 @@ def draw(grammars: Grammars, form: Form, draw_from: random.Random, most: int = 4
     [
         (Form(choice=["yes", "no", 'a "quoted" ü']), lambda text: text in {"yes", "no", 'a "quoted" ü'}),
         (Form(regex="[a-f]{3}[0-9]"), lambda text: len(text) == 4 and text[:3].isalpha() and text[3].isdigit()),
+        (Form(grammar='start: "a" start "b" | "c"'), lambda text: text.count("a") == text.count("b")),
+        (Form(grammar='root ::= "yes" | "no"'), lambda text: text in {"yes", "no"}),
         (Form(json=CHAIN), lambda text: set(json.loads(text)) == {"next"}),
         (Form(json={"type": "string", "format": "date-time"}), lambda text: "T" in text.upper()),
         (Form(json={"type": "number"}), lambda text: isinstance(json.loads(text), int | float)),
         (Form(json={"enum": [1, "two", None]}), lambda text: json.loads(text) in [1, "two", None]),
     ],
-    ids=["choice", "regex", "recursion", "time", "number", "json"],
+    ids=["choice", "regex", "lark", "gbnf", "recursion", "time", "number", "json"],
 )  # fmt: skip
 def test_every_reply_has_the_form(grammars: Grammars, tokenizer: Tokenizer, form: Form, fits) -> None:
     for seed in range(5):
@@ -74,6 +78,9 @@ def test_every_reply_has_the_form(grammars: Grammars, tokenizer: Tokenizer, form
         (Form(json={"$ref": "#/nope"}), "/nope"),
         (Form(json={"enum": []}), "nsatisfiable"),
         (Form(regex="("), "unclosed group"),
+        (Form(grammar="start: nobody"), "nobody"),
+        (Form(grammar="start: ("), "structured_outputs.grammar"),
+        (Form(grammar='root ::= "a" |' + "(" * 5000), "structured_outputs.grammar"),
         (Form(regex=r"[^\s\S]"), "nothing satisfies it"),
     ],
 )  # fmt: skip
@@ -82,6 +89,57 @@ def test_what_cannot_be_is_refused_by_name(grammars: Grammars, form: Form, words
         grammars.compile(form)
     assert words in str(refused.value)
     assert "\n" not in refused.value.message
+
+
+ENDLESS = ("start: /y+/ /y+/", "start: /y+/ /yz/", 'start: "a" /y+/ /y+/', 'start: "y" start')
+"""Of which all bytes are known from some point on, without an end: nothing may follow them there."""
+
+
+@pytest.mark.parametrize("text", [*ENDLESS, *(f'%llguidance {{"no_forcing": false}}\n{each}' for each in ENDLESS)])
+def test_a_grammar_without_an_end_holds_nobody(grammars: Grammars, tokenizer: Tokenizer, text: str) -> None:
+    replies: list[str] = []
+    thread = threading.Thread(target=lambda: replies.append(written(grammars, tokenizer, text)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it goes on for ever"
+    assert set(replies[0]) == set("ay" if '"a"' in text else "y")
+
+
+def written(grammars: Grammars, tokenizer: Tokenizer, text: str) -> str:
+    """Thirty tokens of a grammar, as one who draws would have them."""
+    sequence, row = Sequence(1), np.zeros((1, num_words(VOCAB_SIZE)), np.int32)
+    grammar, draw_from = grammars.compile(Form(grammar=text)), random.Random(1)
+    for _ in range(30):
+        fill_masks(row, [(grammar, sequence)])
+        sequence.token_ids.append(draw_from.choice(allowed(row)))
+    return tokenizer.decode(sequence.token_ids)
+
+
+def test_nobody_waits_for_a_form_that_is_not_his(tokenizer: Tokenizer) -> None:
+    grammars, begun, go_on = Grammars(tokenizer, VOCAB_SIZE, [EOS]), threading.Event(), threading.Event()
+    compiled = grammars._compiled
+
+    def slowly(form):
+        if form.text == "slow":
+            begun.set()
+            assert go_on.wait(20)
+        return compiled(form)
+
+    grammars._compiled = slowly
+    with ThreadPoolExecutor(2) as others:
+        slow = [others.submit(grammars.compile, Form(regex="slow")) for _ in range(2)]
+        assert begun.wait(20)
+        grammars.compile(Form(regex="quick"))
+        assert not any(each.done() for each in slow)
+        go_on.set()
+        assert slow[0].result() is slow[1].result()
+
+
+def test_what_was_refused_is_refused_again(grammars: Grammars) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidValueError):
+            grammars.compile(Form(regex="("))
+    assert Form(regex="(").form not in grammars._kept
 
 
 def test_a_form_is_compiled_once(grammars: Grammars) -> None:
@@ -122,12 +180,15 @@ def test_replies_that_are_forked_cut_and_written_anew_are_followed(grammars: Gra
     assert cuts > 3
 
 
-def test_many_masks_are_made_by_threads_and_are_the_same(grammars: Grammars) -> None:
+def test_masks_that_take_long_are_made_by_threads_and_are_the_same(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grammar = grammars.compile(Form(json={"type": "array", "items": {"type": "string"}}))
     sequences = [Sequence(i) for i in range(20)]
     for i, sequence in enumerate(sequences):
         sequence.token_ids = grammars._tokenizer.encode(("[", '["a', '["a"', '["a", ')[i % 4]).ids[1:]
     many, alone = np.zeros((2, 20, num_words(VOCAB_SIZE)), np.int32)
+    monkeypatch.setattr("pagedchat.runtime.structured.grammar._ALONE_SECONDS", 0.0)
     fill_masks(many, [(grammar, sequence) for sequence in sequences])
     for mask, sequence in zip(alone, sequences, strict=True):
         fill_masks(mask[None], [(grammar, sequence)])

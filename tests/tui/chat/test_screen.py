@@ -96,7 +96,11 @@ async def test_nothing_is_kept_of_chats_that_are_closed(make_app):
             await pilot.press("ctrl+d")
             await settle(pilot)
         gc.unfreeze()
-        gc.collect()
+        for _ in range(20):  # a task of one that is being closed may not have ended on a busy machine
+            gc.collect()
+            if not any(composer() for composer in kept[:-1]):
+                break
+            await pilot.pause(0.05)
         assert [composer() for composer in kept[:-1]] == [None] * 3, "the screen may know the last one still"
 
 

@@ -36,7 +36,8 @@ class Ruled:
     sampling: torch.Tensor
     """`[num_seqs, ROW_WORDS]`, int32, on the device: how each row draws."""
     follows_tokens: bool
-    """Whether rules change with the tokens, so that the step after cannot begin before the host knows those."""
+    """Whether rules change with the tokens, so that those of the step after cannot be chosen before the host knows
+    these."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class RunningStep:
     """`[num_seqs]`, int32, on the device: what is told of each row's token, see `told`; None: nothing of any."""
     ruled: Ruled | None = None
     """How tokens are chosen under rules of their sequences' own; None: there are none."""
+    waits: bool = False
+    """Whether its logits are queued and choosing its tokens is not: rules want to know the tokens before."""
     grown: list[int] = field(default_factory=list)
     """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
 
@@ -81,11 +84,14 @@ class RunningStep:
         return self.rows == list(range(len(self.rows)))
 
     @property
-    def in_rows(self) -> list[Sequence]:
-        """The sequences in the order of their rows on the device."""
+    def by_row(self) -> list[Sequence | None] | list[Sequence]:
+        """The sequences of the rows on the device, up to the last one; None in rows that are padding."""
         if self.in_order:
             return self.sequences
-        return [self.sequences[i] for i in sorted(range(len(self.rows)), key=self.rows.__getitem__)]
+        by_row: list[Sequence | None] = [None] * (max(self.rows) + 1)
+        for row, sequence in zip(self.rows, self.sequences, strict=True):
+            by_row[row] = sequence
+        return by_row
 
     @property
     def positions(self) -> list[int]:
@@ -176,8 +182,6 @@ class RunningStep:
             has_room: whether all of them are known to have the blocks for it.
         """
         starts, sequences = self.starts, self.sequences
-        if self.ruled is not None and self.ruled.follows_tokens:
-            return False
         if max(starts) >= self.bucket.context_len:
             return False
         if not has_room and any(map(ge, starts, [seq.writable_len for seq in sequences])):

@@ -123,6 +123,8 @@ class DecodeSteps:
         some_ended = running is not ahead
         if running is not None:
             self.num_ahead += 1
+            if running.waits:
+                self._choose_at_last(running)
         else:
             running, some_ended = self._begin_now(batch), False
             if running is None:
@@ -264,11 +266,23 @@ class DecodeSteps:
         step = running.step
         step.replay()
         self.last_logits = step.logits
-        if running.ruled is not None:
-            self._ruled.queue(running, running.ruled, step.logits)
-        if running.asked is not None:
-            self._told.queue(running, running.asked, step.logits)
         self.num_replays += 1
+        if not running.waits:
+            self._choose(running)
+
+    def _choose_at_last(self, running: RunningStep) -> None:
+        """Queue choosing the tokens of a step that was begun before those before it were known."""
+        if running.ruled is not None:
+            running.ruled = self._ruled.follow(running, running.ruled)
+        running.waits = False
+        self._choose(running)
+
+    def _choose(self, running: RunningStep) -> None:
+        """Queue what comes behind the graph."""
+        if running.ruled is not None:
+            self._ruled.queue(running, running.ruled, running.step.logits)
+        if running.asked is not None:
+            self._told.queue(running, running.asked, running.step.logits)
         if self._events:
             running.done = self._events[running.number % len(self._events)]
             running.done.record()
@@ -286,5 +300,6 @@ class DecodeSteps:
         elif running.grown:
             self._uploads.tables(running, following)
         following.number = self._next_number()
+        following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)

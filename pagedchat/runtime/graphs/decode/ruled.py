@@ -1,14 +1,17 @@
 """The tokens of captured decodes under rules of their sequences' own: two more launches behind the graph.
 
 The graph has chosen the most likely tokens, and has left logits; behind it the rules make others of these, and
-tokens are drawn from them in place of the first ones. It needs no graph of its own and waits for nothing. Unless a
-rule follows the tokens that came before (a bad word of several tokens, a form), such steps are begun ahead like
-others. Rows without rules are drawn as their parameters say. Knows no graphs.
+tokens are drawn from them in place of the first ones. It needs no graph of its own, and such steps are begun ahead
+like others. Where a rule follows the tokens that came before (a bad word of several tokens, a form), the graph
+alone is begun ahead: while the device computes logits the host takes in the tokens before; then tokens are chosen.
+Rows without rules are drawn as their parameters say. Knows no graphs.
 """
+
+from dataclasses import replace
 
 import torch
 
-from pagedchat.ops.sampling.row_rules import apply_rules
+from pagedchat.ops.sampling.row_rules import PackedRules, apply_rules
 from pagedchat.ops.sampling.sample import draw_next
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.graphs.decode.ahead import Ruled, RunningStep
@@ -38,11 +41,24 @@ class RuledSteps:
         """Queue telling the device of the rules of a batch that is new, if there are any."""
         if not any_ruled(running.sequences):
             return
-        rows = rows_of(running.in_rows)
-        missing = running.bucket.num_seqs - len(rows)
-        rules = upload_rules([*map(rules_of, rows), *[NO_RULES] * missing], self._device)
-        [sampling] = upload([pack_rows([*op_rows(rows), *[_PADDING] * missing])], self._device)
-        running.ruled = Ruled(rules, sampling, any(row.params.follows_tokens for row in rows))
+        sampling = [_PADDING] * running.bucket.num_seqs
+        for row, packed in zip(running.rows, op_rows(rows_of(running.sequences)), strict=True):
+            sampling[row] = packed
+        [there] = upload([pack_rows(sampling)], self._device)
+        follows = any(params.follows_tokens for params in running.params)
+        running.ruled = Ruled(self._rules(running), there, follows)
+
+    def follow(self, running: RunningStep, ruled: Ruled) -> Ruled:
+        """The rules of a step for which others were told, now that the tokens before it are known."""
+        if not any(params.bad_words_ids for params in running.params):
+            return ruled  # masks of forms are made when tokens are chosen
+        return replace(ruled, rules=self._rules(running))
+
+    def _rules(self, running: RunningStep) -> PackedRules:
+        rules = [NO_RULES] * running.bucket.num_seqs
+        for row, each in zip(running.rows, rows_of(running.sequences), strict=True):
+            rules[row] = rules_of(each)
+        return upload_rules(rules, self._device)
 
     @torch.inference_mode()
     def queue(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor) -> None:
@@ -56,5 +72,5 @@ class RuledSteps:
         state = self._buffers.state(running.bucket)
         under_rules = apply_rules(logits, ruled.rules, state.positions)
         # The host follows the replies while the device computes the logits.
-        under_rules = hold_to_forms(under_rules, running.in_rows)
+        under_rules = hold_to_forms(under_rules, running.by_row)
         draw_next(state, under_rules, ruled.sampling, self._buffers.counts)

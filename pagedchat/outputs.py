@@ -1,13 +1,30 @@
-"""What the offline API returns, named as vLLM's users know it."""
+"""What comes back of a request, named as vLLM's users know it: for the library, and on its way between processes.
 
-from dataclasses import dataclass
+Plain structs (msgspec), compact on the wire. Knows neither the engine nor how they get where they are read.
+"""
 
-from pagedchat.api.logprobs import PositionLogprobs
+import msgspec
+
 from pagedchat.cache_events import FinishReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionOutput:
+class Logprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How likely one token was in one place, by the model's logits as they come: before penalties, temperature and
+    any rule (vLLM's `raw_logprobs`)."""
+
+    logprob: float
+    """The natural logarithm of its probability."""
+    rank: int
+    """1: no token was likelier. Of equally likely ones those with lower ids come first."""
+    decoded_token: str | None
+    """Its text by itself; None where no tokenizer was loaded."""
+
+
+PositionLogprobs = dict[int, Logprob]
+"""By token id: the token that is there, and the most likely ones, as many as were asked for."""
+
+
+class CompletionOutput(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One reply to a prompt."""
 
     index: int
@@ -18,8 +35,8 @@ class CompletionOutput:
     """All that was generated, the tokens that ended it included."""
     finish_reason: FinishReason | None
     """"stop": an end-of-sequence or stop token, or a stop string; "length": `max_tokens` or the context is full;
-    "error": an error of pagedchat's own ended this reply and no other, and the log has it;
-    None: still on its way."""
+    "abort": somebody ended it; "error": an error of pagedchat's own ended this reply and no other, and the log has
+    it; None: still on its way."""
     stop_reason: int | str | None = None
     """The stop string, or the token of `SamplingParams.stop_token_ids`, that ended it; None for anything else."""
     cumulative_logprob: float | None = None
@@ -29,29 +46,28 @@ class CompletionOutput:
     `SamplingParams.logprobs` did not ask for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOutput:
-    """One prompt with its replies."""
+class RequestOutput(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One prompt with its replies.
+
+    With `RequestOutputKind.DELTA` texts, tokens and logprobs are those since the output before, `outputs` has only
+    replies of which there is something new, and `prompt_logprobs` come with the first output alone.
+    """
 
     request_id: str
     prompt: str | None
     """The text given; None where token ids were given."""
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
+    finished: bool
+    """Whether every reply is complete."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache; known when the request is finished."""
     prompt_logprobs: list[PositionLogprobs | None] | None = None
-    """The same for the prompt's tokens, None for the first one; as far as they are computed by now. None where
-    `SamplingParams.prompt_logprobs` did not ask for it."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether every reply is complete."""
-        return all(output.finish_reason is not None for output in self.outputs)
+    """The same for the prompt's tokens, None for the first one. None where `SamplingParams.prompt_logprobs` did not
+    ask for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeamSearchSequence:
+class BeamSearchSequence(msgspec.Struct, frozen=True, kw_only=True):
     """One hypothesis of a beam search."""
 
     tokens: list[int]
@@ -65,8 +81,7 @@ class BeamSearchSequence:
     search off, and the log has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeamSearchOutput:
+class BeamSearchOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a beam search has found."""
 
     sequences: list[BeamSearchSequence]

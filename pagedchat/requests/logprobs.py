@@ -1,32 +1,13 @@
-"""How likely tokens were, as outputs tell it, named as vLLM's users know it. Knows sequences and a tokenizer.
-
-The numbers are the model's own, by its logits as they come: before penalties, temperature and any rule (vLLM's
-`raw_logprobs`).
-"""
+"""How likely tokens were, as outputs tell it. Knows sequences and a tokenizer."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
-
-
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """How likely one token was in one place."""
-
-    logprob: float
-    """The natural logarithm of its probability."""
-    rank: int
-    """1: no token was likelier. Of equally likely ones those with lower ids come first."""
-    decoded_token: str | None
-    """Its text by itself; None where no tokenizer was loaded."""
-
+from pagedchat.outputs import Logprob, PositionLogprobs
 
 TokenText = Callable[[int], str | None]
-PositionLogprobs = dict[int, Logprob]
-"""By token id: the token that is there, and the most likely ones, as many as were asked for."""
 
 
 def token_texts(tokenizer: Tokenizer | None) -> TokenText:
@@ -53,23 +34,27 @@ class ToldLogprobs:
         self._sequence = sequence
         self._text_of = text_of
         self._generated: list[PositionLogprobs] = []
+        self._prompt: list[PositionLogprobs | None] = [None]
         self._sum = 0.0
 
-    def generated(self) -> tuple[list[PositionLogprobs] | None, float | None]:
-        """Of the generated tokens, and the sum of their own; None where nobody asked."""
+    def generated(self, start: int, end: int) -> tuple[list[PositionLogprobs] | None, float | None]:
+        """Of the generated tokens from `start` to before `end`, and the sum of the own ones of all before `end`.
+        None where nobody asked. Of what was told once nothing is taken back."""
         if self._sequence.sampling_params.logprobs is None:
             return None, None
-        for entry in self._sequence.logprobs[len(self._generated) :]:
+        for entry in self._sequence.logprobs[len(self._generated) : end]:
             self._generated.append(_position(entry, self._text_of))
             self._sum += entry.logprobs[0]
-        return self._generated.copy(), self._sum
+        return self._generated[start:], self._sum
 
     def prompt(self) -> list[PositionLogprobs | None] | None:
         """Of the prompt's tokens, as far as they are computed; of the first one nobody knows. None where nobody
         asked."""
         if self._sequence.sampling_params.prompt_logprobs is None:
             return None
-        return [None, *(_position(entry, self._text_of) for entry in self._sequence.prompt_logprobs)]
+        told = self._prompt
+        told.extend(_position(entry, self._text_of) for entry in self._sequence.prompt_logprobs[len(told) - 1 :])
+        return told.copy()
 
 
 def _position(entry: TokenLogprobs, text_of: TokenText) -> PositionLogprobs:

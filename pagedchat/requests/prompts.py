@@ -3,7 +3,7 @@
 What is no prompt is refused here, in words; which tokens a model has, the engine knows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NotRequired, TypedDict, final
 
 import msgspec
@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 
 from pagedchat.bounds import as_whole_numbers, shown
 from pagedchat.chat.conversation import Conversation
-from pagedchat.chat.template import ChatTemplate
-from pagedchat.chat.turns import Role, Turn
+from pagedchat.chat.template import ChatPrompt, ChatTemplate
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import InvalidValueError, RequestError
 
@@ -33,14 +32,6 @@ class TokensPrompt(TypedDict):
     """The text they stand for, where it is known; outputs repeat it."""
 
 
-class Message(TypedDict):
-    """One turn of a conversation."""
-
-    role: Role
-    content: str | list[dict[str, str]]
-    """A text, or its parts, each `{"type": "text", "text": str}`."""
-
-
 Prompt = str | TextPrompt | TokensPrompt
 
 
@@ -51,6 +42,23 @@ def prompt_text(prompt: Prompt) -> str | None:
     """The text of a prompt that was given as text."""
     text: object = prompt.get("prompt") if isinstance(prompt, dict) else prompt
     return text if isinstance(text, str) else None
+
+
+def checked_prompt(prompt: Prompt) -> str | list[int]:
+    """A prompt of any kind as its text, or as token ids.
+
+    Raises:
+        InvalidValueError: it is no prompt, or has no list of whole numbers where its token ids should be.
+    """
+    if isinstance(prompt, dict) and "prompt_token_ids" in prompt:
+        return _token_ids(prompt["prompt_token_ids"])
+    text = prompt_text(prompt)
+    if text is not None:
+        return text
+    if isinstance(prompt, dict) and "prompt" not in prompt:
+        keys: Iterable[object] = prompt
+        raise InvalidValueError(f"A prompt has the keys {', '.join(map(str, keys)) or 'none'}.", _PROMPTS)
+    raise InvalidValueError(f"A prompt is {shown(prompt)}.", _PROMPTS)
 
 
 def list_of_prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
@@ -69,17 +77,6 @@ def list_of_prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
     if several is None:
         raise InvalidValueError(f"prompts is {shown(given)}.", _PROMPTS)
     return list(several)
-
-
-def _text_of_parts(content: object) -> object:
-    """OpenAI's way to give a text in parts, as a text; anything else as it is."""
-    if not isinstance(content, list) or not content:
-        return content
-    parts = [
-        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
-    ]
-    texts = [part for part in parts if isinstance(part, str)]
-    return "\n".join(texts) if len(texts) == len(parts) else content
 
 
 class PromptEncoder:
@@ -101,15 +98,8 @@ class PromptEncoder:
             InvalidValueError: it is no prompt, or has no list of whole numbers where its token ids should be.
             RequestError: text without a tokenizer.
         """
-        if isinstance(prompt, dict) and "prompt_token_ids" in prompt:
-            return _token_ids(prompt["prompt_token_ids"])
-        text = prompt_text(prompt)
-        if text is not None:
-            return self._encode_text(text)
-        if isinstance(prompt, dict) and "prompt" not in prompt:
-            keys: Iterable[object] = prompt
-            raise InvalidValueError(f"A prompt has the keys {', '.join(map(str, keys)) or 'none'}.", _PROMPTS)
-        raise InvalidValueError(f"A prompt is {shown(prompt)}.", _PROMPTS)
+        checked = checked_prompt(prompt)
+        return self.encode_text(checked) if isinstance(checked, str) else checked
 
     def encoded(self, prompt: Prompt) -> TokensPrompt:
         """A prompt of any kind as token ids, with its text, where it has one.
@@ -122,24 +112,36 @@ class PromptEncoder:
             tokens["prompt"] = text
         return tokens
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation that awaits its next reply.
+    def encode_chat(self, chat: ChatPrompt) -> list[int]:
+        """Token ids of a conversation.
 
         Raises:
-            InvalidValueError: something that is no list of messages.
             RequestError: no tokenizer, or the template refuses the conversation.
         """
-        text = self.template.render(_turns(messages))
-        conversation = Conversation(self.need_tokenizer(), add_bos=self.template.kind == "plain")
+        text = self.template.render_prompt(chat)
+        is_plain = self.template.kind == "plain" and chat.chat_template is None
+        conversation = Conversation(self.need_tokenizer(), add_bos=is_plain)
         return conversation.plan(text, []).token_ids
 
-    def with_bad_words(self, params: SamplingParams) -> SamplingParams:
-        """The same with the tokens of its bad words, each by itself and behind a space, where that is as long and
-        begins with another token.
+    def settled_for_chat(self, chat: ChatPrompt, params: SamplingParams) -> SamplingParams:
+        """The same with what ends a reply in the template's way; still to be `settled`."""
+        if chat.chat_template is not None:
+            return params
+        return msgspec.structs.replace(params, stop=[*params.stop, *self.template.stop_strings])
+
+    def settled(self, params: SamplingParams) -> SamplingParams:
+        """The same, as the engine takes them.
 
         Raises:
-            RequestError: no tokenizer.
+            RequestError: there are stop strings or bad words, and no tokenizer.
         """
+        if params.stop:
+            self.need_tokenizer()
+        return self._with_bad_words(params)
+
+    def _with_bad_words(self, params: SamplingParams) -> SamplingParams:
+        """With the tokens of its bad words, each by itself and behind a space, where that is as long and
+        begins with another token."""
         if not params.bad_words:
             return params
         tokenizer = self.need_tokenizer()
@@ -167,19 +169,18 @@ class PromptEncoder:
             )
         return self._tokenizer
 
-    def _encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text, with those that the tokenizer puts around every text.
+
+        Raises:
+            RequestError: no tokenizer, or something that is no text.
+        """
+        tokenizer = self.need_tokenizer()
         try:
-            token_ids: list[int] = self.need_tokenizer().encode(text).ids
+            token_ids: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         except (TypeError, UnicodeError) as error:
             raise RequestError("The prompt is not valid Unicode text.", f"The tokenizer said: {error}") from error
         return token_ids
-
-
-def conversations_of(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
-    """One conversation by itself, or all of a list of them."""
-    given: Any = messages
-    is_list = isinstance(given, list | tuple) and len(given) > 0
-    return list(given) if is_list and all(isinstance(each, list | tuple) for each in given) else [given]
 
 
 def _token_ids(given: object) -> list[int]:
@@ -189,18 +190,3 @@ def _token_ids(given: object) -> list[int]:
             f"prompt_token_ids is {shown(given)}.", "It must be a list of token ids, which are whole numbers."
         )
     return token_ids
-
-
-def _turns(messages: Sequence[Message]) -> list[Turn]:
-    hint = 'Give a list of messages, each {"role": name, "content": text}.'
-    if not isinstance(messages, list | tuple) or not messages:
-        raise InvalidValueError(f"messages is {shown(messages)}.", hint)
-    turns = []
-    for message in messages:
-        given: object = message
-        role, content = (given.get("role"), given.get("content")) if isinstance(given, dict) else (None, None)
-        content = _text_of_parts(content)
-        if not isinstance(role, str) or not isinstance(content, str):
-            raise InvalidValueError(f"A message is {shown(given)}.", hint)
-        turns.append(Turn(role, content))  # type: ignore[arg-type]  # which roles there are, the template knows
-    return turns

@@ -1,13 +1,17 @@
-"""One request of the library: what was asked, what has come back, and how much of that was told."""
+"""One request of a program: what was asked, what has come back, and how much of that was told."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
 
-from pagedchat.api.logprobs import ToldLogprobs
-from pagedchat.api.outputs import CompletionOutput, RequestOutput
 from pagedchat.chat.replies import Reply
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
+from pagedchat.outputs import CompletionOutput, RequestOutput
+from pagedchat.requests.logprobs import ToldLogprobs
+
+K = TypeVar("K", str, int)
+"""What whoever asks calls a request."""
 
 
 @dataclass(slots=True)
@@ -19,26 +23,30 @@ class Answer:
     num_told: int = 0
     """Tokens that an output has had already."""
     num_told_characters: int = 0
+    has_told_end: bool = False
 
     @property
-    def has_news(self) -> bool:
+    def has_tokens(self) -> bool:
         """Whether there are tokens that no output has had; a piece of a long prompt brings none."""
         return self.reply.num_tokens > self.num_told
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything that no output has had."""
+        return self.has_tokens or (self.reply.finish_reason is not None and not self.has_told_end)
+
     def output(self, index: int, kind: RequestOutputKind) -> CompletionOutput:
         """What is to be told now; it counts as told from then on."""
-        reply = self.reply
-        token_ids, text = reply.token_ids, reply.text
-        logprobs, cumulative = self.told.generated()
-        first_token, first_character = self.num_told, self.num_told_characters
-        self.num_told, self.num_told_characters = len(token_ids), len(text)
-        if kind is RequestOutputKind.DELTA:
-            token_ids, text = token_ids[first_token:], text[first_character:]
-            logprobs = logprobs and logprobs[first_token:]
+        reply, is_delta = self.reply, kind is RequestOutputKind.DELTA
+        first_token, first_character = (self.num_told, self.num_told_characters) if is_delta else (0, 0)
+        text = reply.text
+        self.num_told, self.num_told_characters = reply.num_tokens, len(text)
+        self.has_told_end = reply.finish_reason is not None
+        logprobs, cumulative = self.told.generated(first_token, self.num_told)
         return CompletionOutput(
             index=index,
-            text=text,
-            token_ids=token_ids,
+            text=text[first_character:],
+            token_ids=reply.tokens_from(first_token),
             finish_reason=reply.finish_reason,
             stop_reason=reply.stop_reason,
             cumulative_logprob=cumulative,
@@ -47,10 +55,10 @@ class Answer:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
+class Request(Generic[K]):
     """What was asked, what has come back, and how much of that was told."""
 
-    request_id: str
+    key: K
     prompt: str | None
     prompt_token_ids: list[int]
     output_kind: RequestOutputKind
@@ -58,6 +66,7 @@ class Request:
     """As they were given."""
     answers: list[Answer] = field(default_factory=list)
     """One; of several the others come when the prompt is computed."""
+    has_told_prompt: bool = False
 
     @property
     def first(self) -> Answer:
@@ -71,23 +80,33 @@ class Request:
 
     @property
     def has_news(self) -> bool:
-        """Whether there are tokens that no output has had."""
+        """Whether there is anything that no output has had."""
         return any(answer.has_news for answer in self.answers)
 
     def reply_of(self, seq_id: int) -> Reply:
         """That of one of its sequences."""
         return next(answer.reply for answer in self.answers if answer.reply.sequence.seq_id == seq_id)
 
-    def output(self) -> RequestOutput:
-        """What is to be told now; it counts as told from then on."""
-        outputs = [answer.output(index, self.output_kind) for index, answer in enumerate(self.answers)]
+    def output(self, *, repeats_prompt: bool = True) -> RequestOutput:
+        """What is to be told now; it counts as told from then on.
+
+        Args:
+            repeats_prompt: whether outputs after the first one have the prompt's tokens, too.
+        """
+        kind, is_finished = self.output_kind, self.is_finished
+        is_first, self.has_told_prompt = not self.has_told_prompt, True
+        everything = kind is not RequestOutputKind.DELTA
+        outputs = [
+            answer.output(index, kind) for index, answer in enumerate(self.answers) if everything or answer.has_news
+        ]
         return RequestOutput(
-            request_id=self.request_id,
+            request_id=str(self.key),
             prompt=self.prompt,
-            prompt_token_ids=self.prompt_token_ids,
+            prompt_token_ids=self.prompt_token_ids if is_first or repeats_prompt else [],
             outputs=outputs if asked_of_engine(self.params) is self.params else _likeliest(outputs, self.params),
-            num_cached_tokens=self.first.reply.sequence.num_cached_tokens if self.is_finished else 0,
-            prompt_logprobs=self.first.told.prompt(),
+            finished=is_finished,
+            num_cached_tokens=self.first.reply.sequence.num_cached_tokens if is_finished else 0,
+            prompt_logprobs=self.first.told.prompt() if is_first or everything else None,
         )
 
 
@@ -108,5 +127,5 @@ def _likeliest(outputs: list[CompletionOutput], params: SamplingParams) -> list[
 
     best = sorted(outputs, key=key)[: params.n]
     if params.logprobs is None:
-        best = [replace(output, logprobs=None) for output in best]
-    return [replace(output, index=index) for index, output in enumerate(best)]
+        best = [msgspec.structs.replace(output, logprobs=None) for output in best]
+    return [msgspec.structs.replace(output, index=index) for index, output in enumerate(best)]

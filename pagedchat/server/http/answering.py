@@ -1,0 +1,161 @@
+"""One answer to one request: let in, generated, written whole or event by event, and ended early where its client
+has gone or the server ends.
+
+Knows admission, bytes and errors; what is generated it is handed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pagedchat.errors import PagedChatError
+from pagedchat.server.admission import Admission, Answer
+from pagedchat.server.http.errors import ApiError, Naming, from_engine, not_ready, unexpected
+
+log = logging.getLogger(__name__)
+
+_JSON = [(b"content-type", b"application/json")]
+_EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+"""The last one is for nginx, which else would collect a stream."""
+RETRY_WHEN_FULL = 1
+"""Seconds."""
+
+
+class Writer:
+    """The body of one answer.
+
+    Args:
+        send: ASGI's.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+        """Whether a status has been sent, so that an error can only be one more event."""
+
+    async def whole(self, body: bytes) -> None:
+        """All of it at once, as JSON."""
+        await self._begin(_JSON)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def events(self, frames: bytes) -> None:
+        """One event or several. Returns at once, unless the client reads so slowly that much waits for it."""
+        if not self.begun:
+            await self._begin(_EVENTS)
+        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    async def end(self, frames: bytes = b"") -> None:
+        """After the last event, which may be given."""
+        if not self.begun:
+            await self._begin(_EVENTS)
+        await self._send({"type": "http.response.body", "body": frames, "more_body": False})
+
+    async def _begin(self, headers: list[tuple[bytes, bytes]]) -> None:
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+Work = Callable[[Writer], Awaitable[None]]
+"""Generates and writes; cancelled where nobody wants it any more."""
+
+
+def whole(body: Callable[[], Awaitable[bytes]]) -> Work:
+    """Work that has one result."""
+
+    async def work(writer: Writer) -> None:
+        await writer.whole(await body())
+
+    return work
+
+
+def stream(frames: Callable[[], AsyncGenerator[bytes, None]]) -> Work:
+    """Work whose results are events."""
+
+    async def work(writer: Writer) -> None:
+        async with aclosing(frames()) as each:
+            async for frame in each:
+                await writer.events(frame)
+        await writer.end()
+
+    return work
+
+
+class GeneratedAnswer(Response):
+    """Does the work when it is called, as ASGI does with a response.
+
+    Args:
+        admission: lets it in, or not.
+        count: sequences that it will have.
+        work: what is to be done.
+        naming: how errors name what is at fault.
+    """
+
+    def __init__(self, admission: Admission, count: int, work: Work, naming: Naming) -> None:
+        self._admission = admission
+        self._count = count
+        self._work = work
+        self._naming = naming
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the whole answer."""
+        refused = self._refused()
+        if refused is not None:
+            await refused.response()(scope, receive, send)
+            return
+        writer = Writer(send)
+        with self._admission.inside(self._count):
+            error = await self._until_over(writer, receive)
+        if error is None:
+            return
+        if writer.begun:
+            await writer.end(error.event)
+        else:
+            await error.response()(scope, receive, send)
+
+    def _refused(self) -> ApiError | None:
+        match self._admission.ask(self._count):
+            case Answer.FULL:
+                return ApiError(
+                    429, "As many requests wait as may wait. Try again in a moment.",
+                    headers={"Retry-After": str(RETRY_WHEN_FULL)},
+                )  # fmt: skip
+            case Answer.CLOSING:
+                return not_ready("The server is about to end.")
+        return None
+
+    async def _until_over(self, writer: Writer, receive: Receive) -> ApiError | None:
+        """Until the work is done, its client has gone, or it is cut; what is to be told of it."""
+        work = asyncio.ensure_future(self._work(writer))
+        gone = asyncio.ensure_future(_client_has_gone(receive))
+        cut = asyncio.ensure_future(self._admission.cut.wait())
+        try:
+            await asyncio.wait((work, gone, cut), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return self._told(work.exception())
+            return not_ready("The server ends, and this reply with it.") if cut.done() else None
+        finally:
+            for task in (work, gone, cut):
+                task.cancel()
+            await asyncio.gather(work, gone, cut, return_exceptions=True)
+
+    def _told(self, error: BaseException | None) -> ApiError | None:
+        match error:
+            case None | ApiError():
+                return error
+            case PagedChatError():
+                return from_engine(error, self._naming)
+        log.error("A request failed.", exc_info=error)
+        return unexpected()
+
+
+async def _client_has_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

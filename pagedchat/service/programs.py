@@ -1,0 +1,168 @@
+"""Requests of programs, beside the sessions of screens: opened, run and closed, and told as they come.
+
+A program wants its tokens when they are there, not when a screen draws. So they are told after the very step, all
+that is new in one event, as far as telling takes no more than a twentieth of the time; first tokens and ends are
+told in any case. Knows the engine core and prompts; no process, no socket.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from tokenizers import Tokenizer
+
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
+from pagedchat.errors import InvalidValueError, PagedChatError, first_line, is_of_one_request
+from pagedchat.events import Detokenized, RefusalKind, RequestOutputs, RequestRefused, StepReport, Tokenized
+from pagedchat.requests.request import Request
+from pagedchat.requests.requests import Requests
+from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, ProgramCommand, Tokenize
+from pagedchat.service.prompts import Prepared, Preparer, PromptJob
+from pagedchat.service.publisher import INTERVAL, Publisher
+from pagedchat.service.reply_feed import sendable
+
+log = logging.getLogger("pagedchat.engine")
+
+_SHARE = 1 / 20
+"""Of the time, what telling what is not urgent may take; but all is told as often as a screen draws."""
+_OWN_ERROR_HINT = "Other requests go on. Ask again; the engine's log has the details."
+
+
+class Programs:
+    """All requests of programs on one engine.
+
+    Args:
+        core: the engine.
+        publisher: hears what the requests get.
+        preparer: prompts to tokens.
+        tokenizer: tokens to text; None makes none.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        publisher: Publisher,
+        preparer: Preparer,
+        tokenizer: Tokenizer | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._publisher = publisher
+        self._preparer = preparer
+        self._clock = clock
+        self._requests: Requests[int] = Requests(core, tokenizer)
+        self._awaited: dict[int, PromptJob] = {}
+        """Requests whose prompts are being prepared."""
+        self._next_time = float("-inf")
+        """When what is not urgent is to be told."""
+
+    def __len__(self) -> int:
+        """Requests that wait or run."""
+        return len(self._awaited) + len(self._requests)
+
+    # --- what is asked ------------------------------------------------------------------------------
+
+    @property
+    def awaits_prompts(self) -> bool:
+        """Whether a prompt is being prepared: a request is about to begin."""
+        return bool(self._awaited)
+
+    def handle(self, command: ProgramCommand | Prepared) -> None:
+        """Carry out a command, or go on with one that is prepared now. What is wrong with it is told to whoever
+        asked; what nobody expected ends it, and no other."""
+        match command:
+            case AbortRequests(request_ids):
+                self._abort(request_ids)
+            case AddRequest(request_id) | Tokenize(request_id) | Detokenize(request_id):
+                self._answer_errors(request_id, lambda: self._submit(command))
+            case Prepared(job):
+                self._answer_errors(job.command.request_id, lambda: self._take(command))
+
+    def fail_all(self, message: str, hint: str) -> None:
+        """The engine cannot go on: every request ends here."""
+        for request_id in [*self._requests, *self._awaited]:
+            self._refuse(request_id, message, hint, "engine")
+        self._awaited.clear()
+
+    def _submit(self, command: AddRequest | Tokenize | Detokenize) -> None:
+        if command.request_id in self._awaited or command.request_id in self._requests:
+            raise InvalidValueError(
+                f"There is an unfinished request {command.request_id} already.",
+                "Give every request a number of its own.",
+            )
+        job = PromptJob(command)
+        prepared = self._preparer.submit(job)
+        if prepared is None:
+            self._awaited[command.request_id] = job
+        else:
+            self._begin(prepared)
+
+    def _take(self, prepared: Prepared) -> None:
+        request_id = prepared.job.command.request_id
+        if self._awaited.get(request_id) is prepared.job:  # else it was aborted meanwhile
+            del self._awaited[request_id]
+            self._begin(prepared)
+
+    def _begin(self, prepared: Prepared) -> None:
+        if prepared.error is not None:
+            raise prepared.error
+        match prepared.job.command:
+            case Tokenize(request_id):
+                self._publisher.send_beside(Tokenized(request_id, prepared.token_ids))
+            case Detokenize(request_id):
+                self._publisher.send_beside(Detokenized(request_id, prepared.text))
+            case AddRequest(request_id):
+                params = prepared.params or SamplingParams()
+                is_last_alone = params.output_kind is RequestOutputKind.FINAL_ONLY
+                kind = RequestOutputKind.FINAL_ONLY if is_last_alone else RequestOutputKind.DELTA
+                self._requests.add(request_id, prepared.token_ids, params, output_kind=kind)
+
+    def _abort(self, request_ids: list[int]) -> None:
+        for request_id in request_ids:
+            job = self._awaited.pop(request_id, None)
+            if job is not None:
+                job.wanted = False
+        self._requests.abort(request_ids)
+
+    def _answer_errors(self, request_id: int, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except InvalidValueError as error:
+            self._refuse(request_id, error.message, error.hint, "value")
+        except PagedChatError as error:
+            self._refuse(request_id, error.message, error.hint, "request")
+        except BaseException as error:
+            if not is_of_one_request(error):
+                raise
+            log.error("Request %d ended by an error of pagedchat's own.", request_id, exc_info=error)
+            message = f"This request ended by an error of pagedchat's own: {first_line(error)}."
+            self._refuse(request_id, message, _OWN_ERROR_HINT, "request")
+
+    def _refuse(self, request_id: int, message: str, hint: str, kind: RefusalKind) -> None:
+        self._publisher.send_beside(RequestRefused(request_id, sendable(message), sendable(hint), kind))
+
+    # --- what comes back ----------------------------------------------------------------------------
+
+    def follow(self, report: StepReport) -> None:
+        """Take in what a step or verbs brought; to be called before the next of either."""
+        self._requests.follow(report)
+
+    def tell_due(self) -> None:
+        """Tell what cannot wait, or all that is new where it is time for that."""
+        if self._requests.are_streaming and self._clock() >= self._next_time:
+            self.tell_all()
+        elif self._requests.are_urgent:
+            self._tell(self._requests.take_urgent())
+
+    def tell_all(self) -> None:
+        """Tell all that is new."""
+        started = self._clock()
+        self._tell(self._requests.take_news())
+        ended = self._clock()
+        self._next_time = ended + min(INTERVAL, (ended - started) / _SHARE)
+
+    def _tell(self, requests: Iterable[Request[int]]) -> None:
+        outputs = {request.key: request.output(repeats_prompt=False) for request in requests}
+        if outputs:
+            self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))

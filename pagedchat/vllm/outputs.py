@@ -1,0 +1,5 @@
+"""`vllm.outputs`."""
+
+from pagedchat.outputs import BeamSearchOutput, CompletionOutput, Logprob, RequestOutput
+
+__all__ = ["BeamSearchOutput", "CompletionOutput", "Logprob", "RequestOutput"]

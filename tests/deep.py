@@ -1,0 +1,105 @@
+"""Which cases of the longest tests run every time, and which with `--deep` alone.
+
+A test of three parameters has cases for all that they can be together. Of those named here a covering set runs
+every time: each value of each parameter at least once, in as few cases as that takes. Of a test whose cases have
+nothing in common every second one runs, or every third. `make check-deep` runs all of them, and so does a machine
+with a GPU, or who names a test.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import pytest
+
+COVERED = frozenset({
+    "tests/doctor/test_model_steps.py::test_decodes_launch_what_is_said",
+    "tests/integration/test_batch_invariant.py::test_logits_are_the_same_on_every_road_of_the_kernels",
+    "tests/integration/test_same_tokens.py::test_any_chunk_size_with_and_without_prefix_cache",
+    "tests/integration/test_same_tokens.py::test_preemption",
+    "tests/models/quantized/test_families.py::test_tokens_are_those_of_the_dequantised_weights",
+    "tests/ops/attention/test_call_over_bytes.py::test_every_rule_of_scores",
+    "tests/ops/attention/test_call_over_bytes.py::test_every_shape_of_head_and_block",
+    "tests/ops/attention/test_call_over_bytes.py::test_values_of_very_different_sizes_leave_no_trace_of_each_other",
+    "tests/ops/attention/test_prefill.py::test_every_shape_of_head_and_block",
+    "tests/ops/attention/test_prefill_invariant.py::test_a_token_is_the_same_alone_and_in_any_chunk",
+    "tests/ops/cache/test_heads_to_slots.py::test_does_what_heads_to_cache_does",
+    "tests/ops/cpu/test_attention.py::test_attention_over_blocks",
+    "tests/ops/quantized/test_few_bits_linear.py::test_agrees_with_the_definition",
+    "tests/ops/sampling/test_sample.py::test_draws_follow_the_distribution",
+    "tests/runtime/graphs/decode/test_decode_steps.py::test_chats_over_a_small_cache_get_the_same_tokens",
+    "tests/runtime/graphs/test_families.py::test_decodes_are_those_of_the_modules",
+    "tests/runtime/graphs/test_truth.py::test_decodes",
+    "tests/runtime/graphs/test_truth.py::test_prompts",
+    "tests/runtime/step/test_model_runner.py::test_together_in_chunks",
+})  # fmt: skip
+"""Tests of which a covering set of cases runs every time."""
+
+EVERY = {
+    "tests/faults/test_cpu_kernels.py::test_a_cpu_kernel_that_is_wrong_makes_way_for_torch": 3,
+    "tests/integration/test_bad_few_bits.py::test_a_gguf_file_that_cannot_be_used": 2,
+    "tests/integration/test_batch_invariant.py::test_a_reply_is_the_same_alone_and_in_any_mix": 3,
+    "tests/integration/test_batch_invariant.py::test_logits_are_the_same_on_every_road_of_torch": 3,
+    "tests/integration/test_isolation.py::test_a_reply_is_the_same_alone_and_in_any_mix": 2,
+    "tests/models/families/test_families.py::test_logits": 2,
+    "tests/models/families/test_families.py::test_rounding_of_16_bits_costs_no_more": 3,
+    "tests/ops/attention/test_decode_split.py::test_long_and_short_are_shared_out_evenly": 2,
+    "tests/ops/cpu/test_other_processors.py::test_kernels_have_the_instructions_of_the_processor": 3,
+    "tests/ops/products/test_invariant_linear.py::test_every_tile_gives_the_same": 2,
+    "tests/ops/products/test_stream_k_linear.py::test_every_way_in_which_tiles_are_shared_out": 3,
+    "tests/ops/products/test_wide_gates.py::test_every_way_in_which_tiles_are_shared_out": 3,
+    "tests/ops/quantized/test_few_bits_linear.py::test_every_way_to_cut_it_gives_the_product": 2,
+    "tests/ops/test_variants_of_ops.py::test_ops_ask_only_for_what_the_catalogue_lists_for_the_model": 3,
+    "tests/runtime/cpu/test_random_walk.py::test_no_slot_that_is_stale_or_foreign_is_read": 2,
+    "tests/runtime/graphs/prefill/test_prefill_steps.py::test_chats_with_captured_prefills_get_the_same_tokens": 2,
+    "tests/runtime/graphs/test_few_bits.py::test_every_family": 2,
+    "tests/runtime/graphs/test_random_walk.py::test_no_slot_that_is_stale_or_foreign_is_read": 2,
+    "tests/simulation/test_simulation.py::test_nothing_is_lost_and_nothing_is_wrong": 2,
+    "tests/tools/test_emulator_clusters.py::test_a_step_computes_what_its_parts_compute": 3,
+    "tests/tools/test_emulator_every_kernel.py::test_a_kernel_makes_what_torch_makes": 2,
+    "tests/tools/test_emulator_kernels.py::test_norms_of_rows_that_no_stage_shares_out": 3,
+    "tests/tools/test_emulator_kernels.py::test_a_whole_step_with_many_more_tiles_than_room": 3,
+    "tests/tools/test_emulator_screening.py::test_fewer_rows_than_thread_blocks_and_more_tiles_than_room": 2,
+    "tests/tools/test_emulator_screening.py::test_heads_that_make_it_hard": 3,
+    "tests/tools/test_emulator_screening.py::test_rows_at_the_ends_of_what_bfloat16_holds": 2,
+    "tests/tools/test_emulator_screening.py::test_the_token_is_the_best_one": 2,
+    "tests/tools/test_soak.py::test_a_long_run_of_one_engine_leaves_nothing": 2,
+    "tests/view/markdown/test_stream.py::test_a_long_block_is_not_parsed_again_and_again": 2,
+}
+"""Tests of whose cases every n-th runs every time, the first among them."""
+
+
+def deep_cases(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of the tests named above, the cases that need not run every time."""
+    deep: set[pytest.Item] = set()
+    for name, group in groupby(items, key=lambda item: item.nodeid.split("[")[0]):
+        cases = [item for item in group if isinstance(item, pytest.Function)]
+        if name in COVERED:
+            deep |= set(cases) - set(covering(cases))
+        elif name in EVERY:
+            deep |= set(cases) - set(cases[:: EVERY[name]])
+    return deep
+
+
+def covering(cases: Sequence[pytest.Function]) -> list[pytest.Function]:
+    """As few cases as are found one by one in which every value of every parameter occurs, by their names.
+
+    It is always the one with the most values that did not occur yet.
+    """
+    values = {case: set(enumerate(case.callspec.id.split("-"))) for case in cases}
+    unseen = set().union(*values.values())
+    chosen = []
+    while unseen:
+        best = max(cases, key=lambda case: len(values[case] & unseen))
+        chosen.append(best)
+        unseen -= values[best]
+    return chosen
+
+
+def names_by_file() -> dict[str, set[str]]:
+    """All tests named above, by the file that is to have them."""
+    by_file: defaultdict[str, set[str]] = defaultdict(set)
+    for name in (*COVERED, *EVERY):
+        file, _, test = name.partition("::")
+        by_file[file].add(test)
+    return by_file
