@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from tokenizers import Tokenizer
@@ -118,3 +119,15 @@ def test_a_second_engine_beside_has_no_draft_model():
     assert (
         EngineConfig(speculation=SpeculationConfig(method="lookup")).beside("other").speculation.method == "lookup"
     )
+
+
+def test_both_models_are_freed_with_their_engine(model, tmp_path):
+    llm = LLM(
+        str(model), device="cpu", num_blocks=8, speculative_config={"model": str(small(model, tmp_path / "draft"))}
+    )
+    by_model = llm._engine._core.scheduler.drafts._by_model
+    runner = ref(by_model.model._runner)
+    del by_model
+    assert runner() is not None
+    llm.close()
+    assert runner() is None
