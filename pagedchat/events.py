@@ -3,7 +3,10 @@
 Knows neither the engine nor the screen; what happens to the cache is in `cache_events.py`.
 """
 
+import struct
 from typing import Any, Literal
+
+import msgspec
 
 from pagedchat.cache_events import CacheEvent, Event, FinishReason
 from pagedchat.outputs import RequestOutput
@@ -195,6 +198,34 @@ class EngineFailed(Event, frozen=True):
     hint: str
 
 
+class ToldToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One token of a reply: where it stands in the text, how likely it was, and what else might have come."""
+
+    start: int
+    """Its first character in the reply's text; a token may have only a part of a character, or none."""
+    end: int
+    """The one after its last."""
+    rank: int
+    """1: no token was likelier. 0: the reply was to begin with it, and no more is told of it."""
+    token_ids: list[int]
+    """Itself, then the most likely tokens in its place, as many as were asked for; it may be among them again."""
+    texts: list[bytes]
+    """What each of them stands for."""
+    logprobs: bytes
+    """The natural logarithms of their probabilities, by the model alone; little-endian float32, one after the
+    other."""
+
+
+def packed(logprobs: list[float]) -> bytes:
+    """Numbers as `ToldToken.logprobs` has them: float32 is what they are worked out in."""
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
+
+
+def unpacked(logprobs: bytes) -> tuple[float, ...]:
+    """What `packed` has packed."""
+    return struct.unpack(f"<{len(logprobs) // 4}f", logprobs)
+
+
 class TextDelta(Event, frozen=True):
     """More text of a running request (pieces since the last publish, joined)."""
 
@@ -203,6 +234,12 @@ class TextDelta(Event, frozen=True):
     text: str
     num_tokens: int
     """Tokens generated so far in this request."""
+    told: list[ToldToken] = msgspec.field(default_factory=list)
+    """Where that was asked for, what is to be told of its tokens, one by one. A token may come before its text."""
+    num_told: int = 0
+    """Tokens of the reply before those in `told`, of which was told before."""
+    anew: bool = False
+    """The text is all of the reply: what was told before does not hold any more."""
 
 
 class RequestStarted(Event, frozen=True):
@@ -236,7 +273,8 @@ class RequestFinished(Event, frozen=True):
     num_tokens: int
     """Tokens generated."""
     time_to_first_token: float
-    """Seconds from the command to the first token."""
+    """Seconds from the command to the first token; not a number where the reply was told as a whole, so that nobody
+    knows."""
     duration: float
     """Seconds from the command to the end."""
     num_found_tokens: int = 0

@@ -5,7 +5,9 @@ is told why it does nothing, before anything is loaded or run.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
@@ -28,6 +30,7 @@ _OWN_STEPS = NoMeaning("Which steps are captured, and how, the engine finds out 
 _OWN_STATS = NoMeaning(
     "What the engine counts is in llm.stats(), and nothing of it is logged.", (None, True, False)
 )
+_ONE_GUIDE = "Replies are held to their forms by llguidance."
 _NO_ADAPTERS = NoMeaning("There are no LoRA adapters: merge them into the weights.", (None, False))
 
 LLM_KEYWORDS: Mapping[str, NoMeaning] = {
@@ -63,8 +66,35 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
     "limit_mm_per_prompt": _TEXT_ALONE,
     "mm_processor_kwargs": _TEXT_ALONE,
     "allowed_local_media_path": _TEXT_ALONE,
+    "allowed_media_domains": _TEXT_ALONE,
+    "convert": NoMeaning("Models generate text.", (None, "auto", "none")),
+    "pooler_config": NoMeaning("Models generate text."),
+    "chat_template": NoMeaning("A template is given to chat()."),
+    "structured_outputs_config": NoMeaning("Replies are held to their forms by llguidance.", (None, {})),
+    "guided_decoding_backend": NoMeaning(
+        "Replies are held to their forms by llguidance.", (None, "auto", "guidance")
+    ),
+    "attention_config": NoMeaning("Which kernels attend is said by attention_backend.", (None, {})),
+    "profiler_config": NoMeaning("`pagedchat bench step` looks into steps.", (None, {})),
+    "logits_processors": NoMeaning("What changes logits are the parameters of requests: no code of a caller's."),
+    "generation_config": NoMeaning("A model's generation_config.json is read where there is one.", (None, "auto")),
+    "override_generation_config": NoMeaning("Give every request the parameters that it is to have.", (None, {})),
+    "scheduling_policy": NoMeaning("First come, first served.", (None, "fcfs")),
+    "async_scheduling": _OWN_STEPS,
+    "served_model_name": NoMeaning("A model is called what it was asked for by."),
+    "enable_expert_parallel": NoMeaning(_ONE_GPU.why, (None, False)),
 }
 """Of `LLM()`."""
+
+LLM_METHODS: Mapping[str, str] = {
+    **dict.fromkeys(("encode", "embed", "classify", "score", "reward"), "Models generate text."),
+    "sleep": "close() gives the memory back.",
+    "wake_up": "close() gives the memory back, and another LLM is made anew.",
+    **dict.fromkeys(("collective_rpc", "apply_model"), "The model is this process's own, and not to be changed."),
+    **dict.fromkeys(("start_profile", "stop_profile"), "`pagedchat bench step` looks into steps."),
+    "get_metrics": "What the engine counts is in stats().",
+}
+"""Of vLLM's `LLM`, those that this one does not have, and what there is instead."""
 
 CALL_KEYWORDS: Mapping[str, NoMeaning] = {
     "lora_request": _NO_ADAPTERS,
@@ -82,6 +112,27 @@ SAMPLING_KEYWORDS: Mapping[str, NoMeaning] = {
     "extra_args": NoMeaning("Nobody would read it.", (None, {})),
 }
 """Of `SamplingParams()`."""
+
+_COMPACT = "JSON is written without blanks but those after a comma and a colon."
+FORM_KEYWORDS: Mapping[str, NoMeaning] = {
+    "disable_any_whitespace": NoMeaning(_COMPACT, (None, False, True)),
+    "whitespace_pattern": NoMeaning(_COMPACT),
+    "disable_additional_properties": NoMeaning("A schema says so: additionalProperties.", (None, False)),
+    "disable_fallback": NoMeaning(_ONE_GUIDE, (None, False, True)),
+    "structural_tag": NoMeaning("Give a grammar that has the tags in it."),
+}
+"""Of `StructuredOutputsParams()`."""
+
+
+class TakesOthers(msgspec.StructMeta):
+    """Of structs that take vLLM's keywords that have no meaning here: those in their `_no_meaning`."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805, D102 - a class's own
+            others = {name: given.pop(name) for name in cls._no_meaning if name in given}
+            check_keywords(f"{cls.__name__}()", others, cls._no_meaning)
+            return super().__call__(**given)
 
 
 def check_keywords(call: str, given: Mapping[str, object], table: Mapping[str, NoMeaning]) -> None:

@@ -61,6 +61,7 @@ class MisbehavingServer:
     )
     metrics: str | None = VLLM_METRICS
     """None: there are none."""
+    list_models: bool = True
     key: str = ""
     """Which it wants; empty: none."""
     answer: Answer | None = None
@@ -115,7 +116,7 @@ class MisbehavingServer:
         if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
             said = f"Incorrect API key provided: {request.headers.get('authorization')}."
             await send_error(writer, 401, said, "invalid_api_key")
-        elif request.path == "/v1/models":
+        elif request.path == "/v1/models" and self.list_models:
             await send_json(writer, 200, {"object": "list", "data": self.models})
         elif request.path == "/metrics" and self.metrics is not None:
             await send(writer, 200, self.metrics.encode(), "text/plain; version=0.0.4")

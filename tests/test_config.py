@@ -183,3 +183,8 @@ def test_choices_are_listed_in_the_hint() -> None:
 def test_nobody_changes_a_config_later() -> None:
     with pytest.raises(FrozenInstanceError):
         CacheConfig().block_size = 32  # type: ignore[misc]
+
+
+def test_of_two_engines_side_by_side_the_first_one_tells_of_its_blocks() -> None:
+    config = EngineConfig(kv_events=KVEventsConfig(kv_events_endpoint="tcp://*:5557"))
+    assert config.beside("m").kv_events == KVEventsConfig()

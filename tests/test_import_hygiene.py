@@ -28,14 +28,17 @@ WITHOUT_SCREEN = [
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",
+    "pagedchat.api.async_llm",
     "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.history.thread",
+    "pagedchat.requests.requests",
     "pagedchat.kv_events.publisher",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.serve",
     "pagedchat.cli.replay",
     "pagedchat.cli.settings",
+    "pagedchat.remote.openai.link",
     "pagedchat.server.run",
     "pagedchat.service.client",
     "pagedchat.service.commands",
@@ -79,8 +82,21 @@ def test_kernels_and_the_plans_that_declare_them_load_no_torch() -> None:
     assert loaded_after(f"import {modules}", HEAVY) == []
 
 
+def test_a_server_is_asked_without_torch_and_its_client_is_loaded_with_the_first() -> None:
+    assert loaded_after("import pagedchat.remote.openai.link", ("openai",)) == []
+    asked = (
+        "import asyncio\n"
+        "from tests.remote.openai.link_rig import connected\n"
+        "async def ask():\n"
+        "    async with connected() as (_, heard):\n"
+        "        assert (await heard.reply('Hi'))[0] == 'You said: Hi'\n"
+        "asyncio.run(ask())\n"
+    )
+    assert loaded_after(asked, (*HEAVY, *SCREEN, "openai")) == ["openai"]
+
+
 def test_names_of_the_package_load_no_torch() -> None:
-    names = "LLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
+    names = "LLM, AsyncLLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
     assert loaded_after(f"from pagedchat import {names}", HEAVY) == []
 
 

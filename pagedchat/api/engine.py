@@ -149,6 +149,7 @@ class LLMEngine:
         block_events.start(self._core)
         weakref.finalize(self, block_events.close)
         self.block_events = block_events
+        log.info("Block events are published at %s.", block_events.endpoint)
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -249,6 +250,20 @@ class LLMEngine:
         """
         with self._turns:
             self._prepare()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget what nobody is computing with.
+
+        Returns:
+            Whether nothing can be found any more: blocks of requests that are under way still can.
+        """
+        with self._turns:
+            self._core.controls.flush()
+            report = self._core.flush()
+            if report is not None:
+                self._requests.follow(report)
+                self._tell_others(report)
+            return not self._core.blocks.cache.block_ids
 
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""

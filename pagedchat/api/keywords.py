@@ -37,7 +37,11 @@ class EngineKeywords(TypedDict, total=False):
     batch_invariant: bool
     block_size: int
     num_blocks: int | None
+    num_gpu_blocks_override: int | None
+    """vLLM's name for `num_blocks`."""
     kv_cache_memory: int | str | None
+    kv_cache_memory_bytes: int | None
+    """vLLM's name for `kv_cache_memory`."""
     gpu_memory_utilization: float
     swap_space: int | str
     max_num_seqs: int
@@ -61,6 +65,7 @@ _MODEL = {
     **{name: name for name in ("max_model_len", "enforce_eager", "tokenizer", "skip_tokenizer_init")},
     "model_implementation": "implementation",
 }
+_OTHER_NAMES = {"num_gpu_blocks_override": "num_blocks", "kv_cache_memory_bytes": "kv_cache_memory"}
 _CACHE = (
     "block_size", "num_blocks", "kv_cache_memory", "gpu_memory_utilization", "swap_space", "enable_prefix_caching",
     "kv_cache_dtype",
@@ -87,11 +92,8 @@ def engine_config(call: str, model: str, keywords: Mapping[str, Any]) -> EngineC
     """
     known = EngineKeywords.__annotations__
     check_keywords(call, {name: value for name, value in keywords.items() if name not in known}, LLM_KEYWORDS)
-    given = {
-        name: _CONVERSIONS.get(name, _as_it_is)(value)
-        for name, value in keywords.items()
-        if name in known and value is not None
-    }
+    named = {_OTHER_NAMES.get(name, name): value for name, value in keywords.items() if value is not None}
+    given = {name: _CONVERSIONS.get(name, _as_it_is)(value) for name, value in named.items() if name in known}
     return EngineConfig(
         model=ModelConfig(model=model, **{_MODEL[name]: value for name, value in given.items() if name in _MODEL}),
         cache=CacheConfig(**{name: value for name, value in given.items() if name in _CACHE}),

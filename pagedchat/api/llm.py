@@ -34,7 +34,7 @@ from pagedchat.garbage import rare_collections
 from pagedchat.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.requests.conversations import Message, chat_prompt, conversations_of
 from pagedchat.requests.prompts import Prompt, TokensPrompt, list_of_prompts
-from pagedchat.vllm_keywords import CALL_KEYWORDS, check_keywords
+from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_METHODS, check_keywords
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,9 @@ class LLM:
 
     Args:
         model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint or a GGUF file; the toy model in the box
-        by default. device: "auto", "cpu" or "cuda". dtype: "auto" (on a GPU the checkpoint's own type; on a CPU
-        bfloat16 for a large model of 16 bits where the
+            by default.
+        device: "auto", "cpu" or "cuda".
+        dtype: "auto" (on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
             processor multiplies that, else float32), "float32", "float16" or "bfloat16".
         quantization: "int8" or "int4", or on a GPU "fp8": weights are brought into so many bits while they are
             read; "none": they stay as they are; "auto": whatever suits the machine.
@@ -82,7 +83,8 @@ class LLM:
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
-        others: keywords of vLLM's that have no meaning here; see `vllm_keywords`.
+
+    Keywords of vLLM's that have no meaning here are taken where nothing is asked for by them; see `vllm_keywords`.
 
     Raises:
         InvalidValueError: an argument outside what it may be, or one that has no meaning here and is not neutral.
@@ -312,6 +314,15 @@ class LLM:
         with self._turns:
             self._engine.prepare()
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget what nobody is computing with: prompts are computed anew.
+
+        Returns:
+            Whether nothing can be found any more: blocks of streams that are under way still can.
+        """
+        with self._turns:
+            return self._engine.reset_prefix_cache()
+
     def stats(self) -> EngineStats:
         """The engine's counters as they stand now."""
         return self._engine.stats()
@@ -330,6 +341,10 @@ class LLM:
             self._turns.refuse(closed)
             self._engine.close()
             self._unread.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        what = f"LLM has no {name}."
+        raise AttributeError(f"{what} {LLM_METHODS[name]}" if name in LLM_METHODS else what)
 
     def __enter__(self) -> Self:
         return self

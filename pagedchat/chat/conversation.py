@@ -35,6 +35,13 @@ class Prompt(NamedTuple):
     """Tokens to keep; the rest of the sequence is rewound."""
     token_ids: list[int]
     """Tokens to extend it by."""
+    num_begun: int = 0
+    """Tokens at the end of all that are not of the text: the reply's first ones."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the text."""
+        return self.num_kept + len(self.token_ids) - self.num_begun
 
 
 class Conversation:
@@ -52,8 +59,9 @@ class Conversation:
         self._text = ""
         self._marks = [Mark(0, 0)]
 
-    def plan(self, text: str, held_ids: Sequence[int]) -> Prompt:
-        """How to make `text` of a sequence that holds `held_ids`; changes nothing.
+    def plan(self, text: str, held_ids: Sequence[int], begun: Sequence[int] = ()) -> Prompt:
+        """How to make `text` of a sequence that holds `held_ids`, and the reply's first tokens, `begun`, behind it;
+        changes nothing.
 
         Raises:
             RequestError: the tokenizer cannot encode the text.
@@ -62,8 +70,9 @@ class Conversation:
         new_ids = self._encode(text[mark.text_length :], held_ids[: mark.num_tokens])
         if new_ids is None:
             mark, new_ids = Mark(0, 0), self._encode_all(text)
+        new_ids = [*new_ids, *begun]
         agreed = _common_length(held_ids, new_ids, mark.num_tokens)
-        return Prompt(text, mark.num_tokens + agreed, new_ids[agreed:])
+        return Prompt(text, mark.num_tokens + agreed, new_ids[agreed:], len(begun))
 
     def rewind(self, num_tokens: int) -> None:
         """The sequence was cut to its first `num_tokens` tokens."""
@@ -72,9 +81,10 @@ class Conversation:
 
     def set_prompt(self, prompt: Prompt) -> None:
         """The sequence was brought to `prompt`."""
-        self._marks = [mark for mark in self._marks_within(prompt.text) if mark.num_tokens <= prompt.num_kept]
+        known = min(prompt.num_kept, prompt.num_tokens)
+        self._marks = [mark for mark in self._marks_within(prompt.text) if mark.num_tokens <= known]
         self._text = prompt.text
-        self._mark(prompt.num_kept + len(prompt.token_ids))
+        self._mark(prompt.num_tokens)
 
     def add_reply(self, prompt_ids: Sequence[int], reply_ids: Sequence[int]) -> None:
         """The model generated `reply_ids` after `prompt_ids`; the last may be a special token that ends it."""

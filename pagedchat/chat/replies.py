@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from pagedchat.cache_events import FinishReason, SequenceParked
 from pagedchat.chat.stop_strings import OutputProcessor
+from pagedchat.chat.told_tokens import ToldReply
 from pagedchat.engine.sequence import Sequence as EngineSequence
 from pagedchat.events import StepReport
 
@@ -25,7 +26,8 @@ class Reply:
     """What one request has got so far.
 
     Args:
-        sequence: was just asked for the reply: all that it holds is prompt.
+        sequence: was just asked for the reply: all that it holds is prompt, and the tokens with which the reply was
+            to begin.
         tokenizer: None gives no text, and finds no stop strings.
         stop: the reply ends before whichever of these strings is complete first.
         strip_start: leave out white space before the first word: a base model writes its reply after a colon.
@@ -33,7 +35,7 @@ class Reply:
 
     __slots__ = (
         "_at_start", "_may_wait", "_num_seen", "_output", "_strip_start", "finish_reason", "num_read", "sequence",
-        "stopped", "stopped_at",
+        "stopped", "stopped_at", "told",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +47,7 @@ class Reply:
         strip_start: bool = False,
     ) -> None:
         self.sequence = sequence
-        self.num_read = len(sequence.token_ids)
+        self.num_read = sequence.num_prompt_tokens
         """Tokens of the sequence that were taken, the prompt counted."""
         self._num_seen = self.num_read
         """Likewise, those that `is_due` has looked at."""
@@ -64,13 +66,17 @@ class Reply:
             self._output = OutputProcessor(
                 tokenizer,
                 stop,
-                sequence.token_ids,
+                sequence.token_ids[: self.num_read],
                 skip_special_tokens=params.skip_special_tokens,
                 includes_stop=params.include_stop_str_in_output,
             )
         self._strip_start = strip_start
         self._at_start = strip_start
         """Whether all that came yet is to be stripped."""
+        self.told: ToldReply | None = None
+        """What is to be told of its tokens, where that was asked for."""
+        if tokenizer is not None and params.logprobs is not None:
+            self.told = ToldReply(sequence, tokenizer, strip_start=strip_start)
 
     @property
     def num_tokens(self) -> int:
@@ -79,13 +85,14 @@ class Reply:
         return len(sequence.token_ids) - sequence.num_prompt_tokens
 
     @property
+    def num_drawn(self) -> int:
+        """Of these, tokens that the model has chosen: not those with which the reply was to begin."""
+        return self.num_tokens - self.sequence.num_begun_tokens
+
+    @property
     def token_ids(self) -> list[int]:
         """The tokens generated so far; the one that ended the reply is among them."""
         return self.sequence.output_token_ids
-
-    def tokens_from(self, start: int) -> list[int]:
-        """Those of them from the one at `start` on."""
-        return self.sequence.token_ids[self.sequence.num_prompt_tokens + start :]
 
     @property
     def num_taken(self) -> int:
@@ -129,6 +136,8 @@ class Reply:
             return None
         num_free = sequence.sampling_params.min_tokens - (self.num_read - sequence.num_prompt_tokens)
         self.num_read += len(new_ids)
+        if self.told is not None:
+            self.told.add(new_ids)
         had_end = 0
         is_at_end = sequence.finish_reason == "stop" and new_ids[-1] in sequence.stop_token_ids
         if is_at_end and not sequence.sampling_params.include_stop_str_in_output:
@@ -172,6 +181,7 @@ class Reply:
         """The same reply, gone on with by a sequence that has the same tokens."""
         twin = copy.copy(self)
         twin.sequence, twin._output = sequence, self._output and self._output.fork()
+        twin.told = self.told and self.told.fork(sequence)
         return twin
 
     def _stripped(self, released: str) -> str:

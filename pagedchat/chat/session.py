@@ -5,7 +5,7 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from pagedchat.chat.identity import new_id
 from pagedchat.chat.tree import ROOT, ConversationTree, shared_length
 from pagedchat.chat.turns import Ending, Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.events import RequestFinished
+from pagedchat.events import RequestFinished, ToldToken
 
 SessionState = Literal["idle", "queued", "running", "stopped", "interrupted"]
 """queued: asked, not begun. stopped, interrupted: how the last reply ended, until the next prompt."""
@@ -80,6 +80,8 @@ class ChatSession:
         self.open_text = ""
         """What the running request has written so far."""
         self.num_open_tokens = 0
+        self.open_told: list[ToldToken] = []
+        """How likely its tokens were, as far as that was asked for and told."""
         self.open_turn_id = 0
         """The `turn_id` of the reply that is being written."""
         self.request_id: int | None = None
@@ -107,6 +109,9 @@ class ChatSession:
         self._returned = ""
         self._replaced: Entry | None = None
         self._restarted = self._goes_on = False
+        self._told_from: tuple[int, int] | None = (0, 0)
+        """Characters and tokens of the reply that were there before the request; None: of some nothing is told, so
+        that nothing can be told of the rest."""
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -127,6 +132,11 @@ class ChatSession:
             return [*self.summed_up, self.entries[0].turn]
         system = [Turn("system", self.system)] if self.system else []
         return system + [entry.turn for entry in self.entries[self.num_left_out :]]
+
+    @property
+    def shows_likelihood(self) -> bool:
+        """Whether replies are told with, and coloured by, how sure the model was of their tokens."""
+        return self.overrides.logprobs is not None
 
     @property
     def num_prompts(self) -> int:
@@ -158,9 +168,10 @@ class ChatSession:
 
     # --- what the user does -------------------------------------------------------------------------
 
-    def ask(self, prompt: str, request_id: int) -> None:
-        """A prompt is sent. The session must not be busy."""
-        self._add(Entry(Turn("user", prompt)))
+    def ask(self, prompt: str, request_id: int, entry: Entry | None = None) -> None:
+        """A prompt is sent. The session must not be busy. `entry` is that of the prompt, where several chats have
+        it in common."""
+        self._add(entry or Entry(Turn("user", prompt)))
         self._begin(request_id)
 
     def enqueue(self, prompt: str) -> None:
@@ -222,6 +233,9 @@ class ChatSession:
         self._begin(request_id)
         self.open_text = self._replaced.turn.text
         self._goes_on = True
+        whole = bool(self._replaced.told) and self._replaced.told[-1].end >= len(self.open_text)
+        self.open_told = list(self._replaced.told) if whole else []
+        self._told_from = (len(self.open_text), len(self.open_told)) if whole else None
         return True
 
     def cut(self) -> None:
@@ -250,8 +264,20 @@ class ChatSession:
             child._begin(request_id)
             child._replaced = self._replaced
             child.state, child.open_text = self.state, self.open_text
-            child._goes_on = self._goes_on
-            child.num_open_tokens = self.num_open_tokens
+            child._goes_on, child._told_from = self._goes_on, self._told_from
+            child.num_open_tokens, child.open_told = self.num_open_tokens, self.open_told.copy()
+        return child
+
+    def fork_in_reply(
+        self, session_id: int, request_id: int, num_entries: int, begun: Sequence[ToldToken]
+    ) -> "ChatSession":
+        """A second chat with the first so many turns, the last of which is a prompt, whose reply begins with these
+        tokens of the one that comes then and is written on."""
+        child = self.fork_at(session_id, num_entries)
+        child._begin(request_id)
+        written = self.entries[num_entries].turn.text if num_entries < len(self.entries) else self.open_text
+        child.open_text, child.open_told = written[: begun[-1].start], list(begun)
+        child.num_open_tokens = len(begun)
         return child
 
     def fork_at(self, session_id: int, num_entries: int) -> "ChatSession":
@@ -288,14 +314,30 @@ class ChatSession:
         self.progress = message
         self.version += 1
 
-    def append(self, text: str, num_tokens: int) -> None:
-        """More text of the reply."""
+    def append(
+        self, text: str, num_tokens: int, told: Sequence[ToldToken] = (), num_told: int = 0, *, anew: bool = False
+    ) -> None:
+        """More text of the reply, or with `anew` all of it; and what is told of its tokens, the first so many left
+        out."""
         self.state = "running"
+        self._restarted = self._restarted or anew
+        self._take_told(told, num_told)
         self.open_text = text if self._restarted else self.open_text + text
         self._restarted = False
         self.num_open_tokens = num_tokens
         self.progress = ""
         self.version += 1
+
+    def _take_told(self, told: Sequence[ToldToken], num_told: int) -> None:
+        """Of a token with which the reply was to begin only its place is told; the rest may be known."""
+        if self._told_from is None or num_told + self._told_from[1] > len(self.open_told):
+            return  # something was missed: nothing would be in its place
+        characters, tokens = self._told_from
+        for index, token in enumerate(told, num_told + tokens):
+            known = self.open_told[index] if index < len(self.open_told) else token
+            found = known if token.rank == 0 and known.token_ids[0] == token.token_ids[0] else token
+            start, end = token.start + characters, token.end + characters
+            self.open_told[index : index + 1] = [msgspec.structs.replace(found, start=start, end=end)]
 
     def finish(self, reason: FinishReason, figures: RequestFinished | None = None) -> None:
         """The reply is done."""
@@ -394,9 +436,10 @@ class ChatSession:
     def _begin(self, request_id: int) -> None:
         self.request_id = request_id
         self.state = "queued"
-        self.open_text, self.num_open_tokens = "", 0
+        self.open_text, self.num_open_tokens, self.open_told = "", 0, []
         self.open_turn_id = new_id()
         self.stop_requested = self._restarted = self._goes_on = False
+        self._told_from = (0, 0)
         self.notice, self.progress = None, ""
         self.version += 1
 
@@ -405,7 +448,8 @@ class ChatSession:
         if self._goes_on and self._replaced is not None and self.open_text == self._replaced.turn.text:
             self._add(self._replaced)  # nothing came
         elif self.open_text or ending in ("complete", "length"):
-            self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id))
+            told = within(self.open_told, len(self.open_text))
+            self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id, told))
         elif self._replaced is not None:
             self._add(self._replaced)
         elif self.entries and self.entries[-1].turn.role == "user":
@@ -413,7 +457,7 @@ class ChatSession:
             if self.entries or not self.summed_up:  # else nobody wrote it
                 self._give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
-        self.open_text, self.num_open_tokens, self.progress = "", 0, ""
+        self.open_text, self.num_open_tokens, self.open_told, self.progress = "", 0, [], ""
         self.request_id, self._replaced, self.stop_requested = None, None, False
         self._goes_on = False
         self.version += 1
@@ -422,3 +466,8 @@ class ChatSession:
         """Unanswered prompts stand in the order in which they were asked."""
         asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
         self._returned = "\n\n".join(asked_before)
+
+
+def within(told: Sequence[ToldToken], length: int) -> tuple[ToldToken, ...]:
+    """Those of a reply's tokens that belong to its text of this length: not those of a stop string behind it."""
+    return tuple(token for token in told if token.start < length or token.start == token.end == length)

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from pagedchat.chat.identity import new_id
+from pagedchat.events import ToldToken
 
 Role = Literal["system", "user", "assistant"]
 
@@ -28,3 +29,5 @@ class Entry:
     ending: Ending = "complete"
     turn_id: int = field(default_factory=new_id, compare=False)
     """By which the history knows it. Forks share their entries, and so the turns that it keeps."""
+    told: tuple[ToldToken, ...] = field(default=(), compare=False, repr=False)
+    """How likely each token of a reply was, where that was asked for; no history keeps it."""

@@ -127,6 +127,12 @@ def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling (defaults come from the model's generation_config.json)")
     group.add_argument("--temperature", type=float, metavar="X", help="0 always takes the most likely token")
+    group.add_argument(
+        "--logprobs",
+        type=int,
+        metavar="N",
+        help="colour replies by how sure the model was, and keep N alternatives of each token, 0 to 20",
+    )
     group.add_argument("--top-p", type=float, metavar="P", help="keep the most likely tokens that sum to P")
     group.add_argument("--top-k", type=int, metavar="K", help="keep the K most likely tokens")
     group.add_argument(

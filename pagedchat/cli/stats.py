@@ -115,6 +115,8 @@ def _kept_in(engine: Mapping[str, Any]) -> str:
 
 def _work(answer: Mapping[str, Any]) -> list[str]:
     pool, queues, counters, rates = (answer[name] for name in ("pool", "queues", "counters", "rates"))
+    if server := answer.get("server"):  # which older programs do not tell
+        return [f"server   {one_line(server)}, which does not tell its blocks"]
     if pool is None:
         return [f"pool     {_NO_ENGINE}"]
     withheld = f", {pool['withheld']} withheld" if pool["withheld"] else ""

@@ -100,10 +100,11 @@ class EngineCore:
         self.scheduler.queues.park(seq)
         return seq.seq_id
 
-    def extend(self, seq_id: int, token_ids: list[int], params: SamplingParams) -> None:
+    def extend(self, seq_id: int, token_ids: list[int], params: SamplingParams, *, num_begun: int = 0) -> None:
         """Append prompt tokens and ask for generation; what is computed already is not computed again.
 
-        Without new tokens the sequence simply goes on (after a rewind: another reply).
+        Without new tokens the sequence simply goes on (after a rewind: another reply). The last `num_begun` tokens
+        that it then has count as the beginning of the reply, not as prompt.
 
         Raises:
             RequestError: unknown sequence, one that is generating, no tokens at all, tokens that the model does not
@@ -121,7 +122,7 @@ class EngineCore:
         self._requests.check_beginning(seq, params)
         seq.token_ids.extend(token_ids)
         self.failures.pop(seq_id, None)
-        self._requests.add(seq, params)
+        self._requests.add(seq, params, num_begun)
         self.scheduler.drafts.hear(params)
         recomputed = self._uncompute_last_token(seq)
         self.tell(ce.SequenceExtended(seq_id, list(token_ids), recomputed))

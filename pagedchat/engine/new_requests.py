@@ -124,9 +124,10 @@ class NewRequests:
                 "Ask them of the first prompt of a sequence.",
             )
 
-    def add(self, seq: Sequence, params: SamplingParams) -> None:
-        """From parked into the queue, with everything a new request needs set."""
-        seq.num_prompt_tokens = len(seq)
+    def add(self, seq: Sequence, params: SamplingParams, num_begun: int = 0) -> None:
+        """From parked into the queue, with everything a new request needs set; its last `num_begun` tokens belong
+        to the reply."""
+        seq.num_prompt_tokens, seq.num_begun_tokens = len(seq) - num_begun, num_begun
         seq.num_cached_tokens, seq.num_found_tokens = min(seq.num_computed, len(seq) - 1), 0
         seq.awaits_first_run = True
         seq.finish_reason = None
@@ -136,7 +137,7 @@ class NewRequests:
 
     def add_fork(self, parent: Sequence, child: Sequence, params: SamplingParams | None) -> None:
         """Have a new fork go on with its parent's request: with `params`, or else the parent's and another seed."""
-        child.num_prompt_tokens = parent.num_prompt_tokens
+        child.num_prompt_tokens, child.num_begun_tokens = parent.num_prompt_tokens, parent.num_begun_tokens
         child.num_cached_tokens = parent.num_computed
         child.awaits_first_run = parent.awaits_first_run
         self._set_params(child, params or parent.sampling_params, None if params else parent.grammar)

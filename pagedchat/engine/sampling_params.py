@@ -1,8 +1,8 @@
 """How the next token is chosen, named as vLLM's users know it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -27,7 +27,7 @@ from pagedchat.engine.tokens.rules import (
 )
 from pagedchat.errors import InvalidValueError
 from pagedchat.structured.params import StructuredOutputsParams
-from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
+from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, NoMeaning, TakesOthers
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
@@ -54,22 +54,13 @@ class RequestOutputKind(Enum):
     """Everything, in a single one at the end."""
 
 
-class _TakesOthers(msgspec.StructMeta):
-    """Takes keywords of vLLM's that have no meaning here, as `vllm_keywords` says."""
-
-    if not TYPE_CHECKING:  # where the fields are all there is
-
-        def __call__(cls, **given: Any) -> Any:  # noqa: N805 - a class's own
-            others = {name: given.pop(name) for name in SAMPLING_KEYWORDS if name in given}
-            check_keywords("SamplingParams()", others, SAMPLING_KEYWORDS)
-            return super().__call__(**given)
-
-
-class SamplingParams(msgspec.Struct, kw_only=True, metaclass=_TakesOthers):
+class SamplingParams(msgspec.Struct, kw_only=True, metaclass=TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is.
 
     A value may be set later, and is checked then as it is here; requests that were asked for keep what they had.
     """
+
+    _no_meaning: ClassVar[Mapping[str, NoMeaning]] = SAMPLING_KEYWORDS
 
     n: int = 1
     """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""
@@ -200,6 +191,8 @@ class SamplingOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     seed: int | None = None
     ignore_eos: bool | None = None
     speculate: Speculate | None = None
+    logprobs: int | None = None
+    """Tell how likely each token of a reply was, and so many others in its place."""
 
     def __post_init__(self) -> None:
         _settle(self, _ANY, _USERS_CHECKS)
@@ -239,9 +232,9 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "seed": Whole(LEAST_ON_WIRE, MOST_ON_WIRE).check,
     "ignore_eos": check_flag,
     "speculate": _check_speculate,
+    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
 }
 _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
-    "logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "prompt_logprobs": Whole(0, MAX_LOGPROBS, "or None").check,
     "logit_bias": check_biases,
     "allowed_token_ids": check_tokens,

@@ -34,9 +34,9 @@ class Sequence:
 
     __slots__ = (
         "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
-        "grammar", "group", "held", "host_block_table", "logprobs", "num_cached_tokens", "num_computed",
-        "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params", "seed",
-        "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
+        "grammar", "group", "held", "host_block_table", "logprobs", "num_begun_tokens", "num_cached_tokens",
+        "num_computed", "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params",
+        "seed", "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -47,6 +47,8 @@ class Sequence:
         """Leading tokens whose KV is in the cache (on the device, or in host memory when swapped)."""
         self.num_prompt_tokens = 0
         """Length of `token_ids` when the current request was asked for; the rest is its reply."""
+        self.num_begun_tokens = 0
+        """Of the reply, tokens with which it was to begin: they were given, not generated."""
         self.num_cached_tokens = 0
         """Tokens of the current request's prompt that did not have to be computed."""
         self.num_found_tokens = 0
@@ -74,7 +76,8 @@ class Sequence:
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
         self.logprobs: list[TokenLogprobs] = []
-        """Of the tokens that the current request has generated, where it wants them."""
+        """Of the tokens that the current request has generated, where it wants them; those with which its reply was
+        to begin are left out."""
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Of its prompt's tokens from the second on, as far as they are computed, likewise."""
         self.stop_token_ids: frozenset[int] = frozenset()

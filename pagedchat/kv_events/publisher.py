@@ -42,8 +42,10 @@ _PAUSE = 0.005
 """Seconds between two batches, at least: an engine may take ten thousand steps a second."""
 _LINGER = 200
 """Milliseconds for what is on its way when the engine ends."""
-_BOUND_HOSTS = ("*", "0.0.0.0", "localhost", "127.", "[")  # noqa: S104 - whoever asks for it
-"""How hosts begin that are this machine; any other is connected to, as it is by vLLM."""
+_MOST_ASKED = 1024
+"""Bytes of what a subscriber may send: a topic, a number. Who sends more is cut off."""
+_BOUND_HOSTS = ("*", "0.0.0.0", "localhost", "127.")  # noqa: S104 - whoever asks for it
+"""How hosts begin that are this machine, besides those with `::` in them; any other is connected to, as by vLLM."""
 
 
 def publisher_of(config: KVEventsConfig) -> "BlockEventPublisher | None":
@@ -135,6 +137,7 @@ class BlockEventPublisher:
     def _sockets(self) -> "tuple[zmq.Socket[Any], zmq.Socket[Any] | None]":
         zmq, config = self._zmq, self._config
         self._context.setsockopt(zmq.IPV6, 1)
+        self._context.setsockopt(zmq.MAXMSGSIZE, _MOST_ASKED)
         published = self._context.socket(zmq.PUB)
         published.setsockopt(zmq.SNDHWM, config.kv_events_hwm)
         endpoint = config.kv_events_endpoint or ""
@@ -150,9 +153,8 @@ class BlockEventPublisher:
         return published, replay
 
     def _bind(self, bound: "zmq.Socket[Any]", option: str, endpoint: str) -> None:
-        path = Path(endpoint.removeprefix("ipc://"))
-        if endpoint.startswith("ipc://") and path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
-            raise _no_endpoint(option, endpoint, "there is a file of that name")  # which would be replaced
+        if endpoint.startswith("ipc://"):
+            _check_path(option, endpoint)
         try:
             bound.bind(endpoint)
         except self._zmq.ZMQError as error:
@@ -252,7 +254,24 @@ def _library() -> Any:
 
 def _is_here(endpoint: str) -> bool:
     """Whether an endpoint is to be bound."""
-    return endpoint.startswith("ipc://") or endpoint.removeprefix("tcp://").startswith(_BOUND_HOSTS)
+    host = endpoint.removeprefix("tcp://")
+    return endpoint.startswith("ipc://") or host.startswith(_BOUND_HOSTS) or "::" in host
+
+
+def _check_path(option: str, endpoint: str) -> None:
+    """Whatever has the name of a local socket is replaced by ZeroMQ without a question.
+
+    Raises:
+        PagedChatError: it is a file, or somebody listens there.
+    """
+    path = Path(endpoint.removeprefix("ipc://"))
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise _no_endpoint(option, endpoint, "there is a file of that name")
+    with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionRefusedError):
+        other.connect(str(path))
+        raise _no_endpoint(option, endpoint, "address already in use")
 
 
 def _bound_to(bound: "zmq.Socket[Any]") -> str:

@@ -1,5 +1,6 @@
 """The engine's events folded into what metrics are made of. Knows no Prometheus, no metric's name, no threads."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -132,6 +133,8 @@ class MetricsFold:
         self.histograms.latency.add(event.duration)
         self.histograms.prompt_tokens.add(event.num_prompt_tokens)
         self.histograms.generation_tokens.add(event.num_tokens)
+        if math.isnan(event.time_to_first_token):
+            return
         if event.num_tokens:
             self.histograms.time_to_first_token.add(event.time_to_first_token)
         if event.num_tokens > 1:

@@ -4,7 +4,7 @@ One loop has it. Knows counts, no requests.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 
@@ -37,8 +37,9 @@ class Admission:
         self.num_inside = 0
         """Sequences."""
         self.closing = False
-        self.cut = asyncio.Event()
-        """Set when those that are still in have to leave."""
+        self.on_cut: set[Callable[[], None]] = set()
+        """Called once, when those that are still in have to leave."""
+        self._cut = asyncio.Event()
 
     def ask(self, count: int) -> Answer:
         """Whether so many sequences of one request may come in now."""
@@ -59,16 +60,22 @@ class Admission:
             if not self.num_inside:
                 self._empty.set()
 
+    def cut(self) -> None:
+        """Have those that are in leave now."""
+        self._cut.set()
+        for leave in tuple(self.on_cut):
+            leave()
+
     async def close(self, patience: float) -> None:
         """Let nobody in any more, wait so many seconds for those that are in to leave, then have them leave.
 
-        Whoever sets `cut` meanwhile ends the waiting.
+        Whoever cuts meanwhile ends the waiting.
         """
         self.closing = True
-        empty = asyncio.ensure_future(self._empty.wait())
-        cut = asyncio.ensure_future(self.cut.wait())
+        empty, cut = asyncio.ensure_future(self._empty.wait()), asyncio.ensure_future(self._cut.wait())
         await asyncio.wait((empty, cut), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        self.cut.set()
-        await cut
+        if not empty.done() and not cut.done():
+            self.cut()
+        cut.cancel()
         with suppress(TimeoutError):
             await asyncio.wait_for(empty, SECONDS_TO_LEAVE)

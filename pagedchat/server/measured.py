@@ -1,17 +1,18 @@
 """An engine whose requests are timed on their way, for the metrics. Everything else is passed on as it is."""
 
 import itertools
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from pagedchat.cache_events import FinishReason
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.events import EngineEvent, RequestFinished, RequestStarted
 from pagedchat.server.engine import Engine
 
 if TYPE_CHECKING:
-    from pagedchat.engine.sampling_params import SamplingParams
     from pagedchat.outputs import RequestOutput
 
 Observer = Callable[[EngineEvent], None]
@@ -31,16 +32,16 @@ class MeasuredEngine:
         self._numbers = itertools.count(1)
 
     def generate(
-        self, prompt: Any, sampling_params: "SamplingParams", request_id: str | None = None
+        self, prompt: Any, sampling_params: SamplingParams, request_id: str | None = None
     ) -> "AsyncGenerator[RequestOutput, None]":
         """See `Engine`."""
-        return self._timed(self._engine.generate(prompt, sampling_params, request_id))
+        return self._timed(self._engine.generate(prompt, sampling_params, request_id), sampling_params)
 
     def chat(
-        self, messages: Sequence[Any], sampling_params: "SamplingParams", **options: Any
+        self, messages: Sequence[Any], sampling_params: SamplingParams, **options: Any
     ) -> "AsyncGenerator[RequestOutput, None]":
         """See `Engine`."""
-        return self._timed(self._engine.chat(messages, sampling_params, **options))
+        return self._timed(self._engine.chat(messages, sampling_params, **options), sampling_params)
 
     async def tokenize(self, prompt: Any, add_special_tokens: bool = True) -> list[int]:
         """See `Engine`."""
@@ -50,8 +51,11 @@ class MeasuredEngine:
         """See `Engine`."""
         return await self._engine.detokenize(token_ids)
 
-    async def _timed(self, outputs: "AsyncGenerator[RequestOutput, None]") -> "AsyncGenerator[RequestOutput, None]":
-        times = _Times(next(self._numbers))
+    async def _timed(
+        self, outputs: "AsyncGenerator[RequestOutput, None]", params: SamplingParams
+    ) -> "AsyncGenerator[RequestOutput, None]":
+        sees_first = params.output_kind is not RequestOutputKind.FINAL_ONLY
+        times = _Times(next(self._numbers), sees_first)
         async with aclosing(outputs) as each:
             try:
                 async for output in each:
@@ -71,8 +75,9 @@ class MeasuredEngine:
 class _Times:
     """Of one request."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, sees_first: bool) -> None:
         self._number = number
+        self._sees_first = sees_first
         self._asked = time.monotonic()
         self._num_prompt_tokens = 0
         self.first = 0.0
@@ -87,7 +92,8 @@ class _Times:
 
     def ended(self, index: int, reason: FinishReason, num_cached: int) -> RequestFinished:
         """A reply has."""
+        to_first = self.first - self._asked if self._sees_first else math.nan
         return RequestFinished(
             0, self._number, reason, self._num_prompt_tokens, num_cached, self.num_tokens.pop(index, 0),
-            self.first - self._asked, time.monotonic() - self._asked, num_cached,
+            to_first, time.monotonic() - self._asked, num_cached,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import uvicorn
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady
+from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, IntegrityBroken
 from pagedchat.server.app import build_app
 from pagedchat.server.listening import listen, url
 from pagedchat.server.opening import OpenedEngine, open_engine
@@ -134,7 +134,7 @@ class Server:
     def end(self) -> None:
         """End in order; asked a second time, at once."""
         if self._end.is_set():
-            self._admission.cut.set()
+            self._admission.cut()
         self._end.set()
 
     def _hear(self, event: EngineEvent) -> None:
@@ -150,6 +150,9 @@ class Server:
             case EngineDied(restarting=False, log_file=log_file) if self._is_up:
                 hint = f"Its log is {log_file}." if log_file else ""
                 self._give_up(PagedChatError("The engine ended again and again.", hint))
+            case IntegrityBroken(message=message, dump=dump):
+                hint = f"What was known of it is in {dump}; please report it." if dump else "Please report it."
+                self._give_up(PagedChatError(f"The engine's books disagree: {message}.", hint))
             case EngineFailed(message=message, hint=hint) if self._is_up:
                 self._give_up(PagedChatError(message, hint))
 
@@ -170,6 +173,7 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_SECONDS_TO_CLOSE,
         )

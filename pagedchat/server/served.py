@@ -1,6 +1,7 @@
 """The engine as it is offered to clients: under which name, to how many, within which bounds. One value, that every
 endpoint is handed."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,8 @@ class Served:
     max_body: int = 16 * MIB
     """Bytes."""
 
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When this began, in seconds."""
     thought_finder: ThoughtFinder = field(init=False)
 
     def __post_init__(self) -> None:

@@ -12,12 +12,14 @@ from pagedchat.cache_events import FinishReason
 from pagedchat.chat.conversation import Conversation
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import PagedChatError
-from pagedchat.events import RequestFinished
+from pagedchat.events import RequestFinished, TextDelta
 from pagedchat.service.commands import AnyCommand, Close, Focus, Fork, Generate, Stop
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderAtOnce, Rendered, Renderer, RenderJob
 from pagedchat.service.reply_feed import Chat, ReplyFeed, Request, TokenTeller, request_failed
+from pagedchat.service.searches import Search, Searches
 from pagedchat.service.text_model import TextModel
 
 
@@ -45,6 +47,8 @@ class Chats:
         self._text_model = text_model
         self._clock = clock
         self._renderer = renderer or RenderAtOnce(text_model)
+        self.searches = Searches(core, publisher, text_model)
+        """Replies that are being searched."""
         self._awaited: dict[int, RenderJob] = {}
         """Prompts on their way to text, by session: a session has one at most, and no other request meanwhile."""
         self.feed = ReplyFeed(core, publisher, TokenTeller(text_model.tokenizer), clock)
@@ -82,6 +86,8 @@ class Chats:
     def fail_all(self, message: str, hint: str) -> None:
         """The engine cannot go on: every running request ends here, with the text that it has."""
         self.feed.tell_all()
+        for search in self.searches.drop_all():
+            self._publisher.send_now(request_failed(search.session_id, search.request_id, message, hint))
         for session_id, chat in list(self._chats.items()):
             if chat.running:
                 failed = request_failed(session_id, chat.running.request_id, message, hint)
@@ -127,13 +133,55 @@ class Chats:
         self._begin(job, rendered.text)
 
     def _begin(self, job: RenderJob, text: str) -> None:
+        if job.command.beam_width:
+            self._search(job, text)
+            return
+        self._text_model.check_begun(job.command)
+        request = self._extended(job, text)
+        self._publisher.send_now(request.started())
+        if (reason := ended_by_itself(request.reply.sequence)) is not None:
+            self._core.stop(request.session_id, reason)
+
+    def _extended(self, job: RenderJob, text: str) -> Request:
+        """The session's sequence is brought to the prompt, and asked for the reply."""
         command = job.command
         chat = self._chat(command.session_id, command.raw)
-        self._extend(command.session_id, chat.conversation, text, job.params)
+        self._extend(command, chat.conversation, text, job.params)
         sequence = self._core.sequences[command.session_id]
         request = self._text_model.request(command, job.params, sequence, job.asked)
         self.feed.begin(request)
-        self._publisher.send_now(request.started())
+        return request
+
+    # --- searches -----------------------------------------------------------------------------------
+
+    def _search(self, job: RenderJob, text: str) -> None:
+        """Beams are sequences of their own, which find what the session's has in the prefix cache."""
+        command = job.command
+        conversation = self._chat(command.session_id, command.raw).conversation
+        held_ids = self._core.sequences[command.session_id].token_ids
+        prompt = conversation.plan(text, held_ids)
+        self.searches.begin(job, text, [*held_ids[: prompt.num_kept], *prompt.token_ids])
+
+    def take_searches(self) -> None:
+        """Searches that are over have found replies; to be called after every report while there are any."""
+        for search in self.searches.take_over():
+            if search.group.error is not None:
+                self.feed.fail(search.session_id, search.request_id, search.group.error)
+            else:
+                self._answer_errors(search.session_id, search.request_id, lambda: self._adopt(search, "length"))  # noqa: B023 - called at once
+
+    def _adopt(self, search: Search, reason: FinishReason) -> None:
+        """What a search has found is the session's reply, as if its sequence had generated it."""
+        job, best = search.job, search.best
+        if not best:
+            self._tell_nothing(search.session_id, search.request_id, reason, self._clock() - job.asked)
+            return
+        command = msgspec.structs.replace(job.command, begun=best, beam_width=0)
+        params = msgspec.structs.replace(job.params, max_tokens=len(best), min_tokens=0, logprobs=None)
+        request = self._extended(RenderJob(command, params, job.asked), search.text)
+        self._publisher.add_text(TextDelta(request.session_id, request.request_id, "", len(best), anew=True))
+        ended = ended_by_itself(request.reply.sequence) or reason
+        self._core.stop(request.session_id, ended if ended == "stop" else reason)
 
     def _forget_request(self, session_id: int) -> None:
         """Whatever becomes of the next request, the last one is over and is not to be forked."""
@@ -141,13 +189,14 @@ class Chats:
         if session_id in self._chats:
             self._chats[session_id].request = None
 
-    def _extend(self, seq_id: int, conversation: Conversation, text: str, params: SamplingParams) -> None:
+    def _extend(self, command: Generate, conversation: Conversation, text: str, params: SamplingParams) -> None:
+        seq_id = command.session_id
         held_ids = self._core.sequences[seq_id].token_ids
-        prompt = conversation.plan(text, held_ids)
+        prompt = conversation.plan(text, held_ids, command.begun)
         if prompt.num_kept < len(held_ids):
             self._core.rewind(seq_id, prompt.num_kept)
             conversation.rewind(prompt.num_kept)
-        self._core.extend(seq_id, prompt.token_ids, params)
+        self._core.extend(seq_id, prompt.token_ids, params, num_begun=prompt.num_begun)
         conversation.set_prompt(prompt)
 
     def _fork(self, command: Fork) -> None:
@@ -185,6 +234,9 @@ class Chats:
         if awaited is not None:
             awaited.wanted = False
             self._tell_nothing(session_id, awaited.command.request_id, "abort", self._clock() - awaited.asked)
+        search = self.searches.end(session_id)
+        if search is not None:
+            self._adopt(search, "abort")
         if session_id in self._chats:
             self._core.stop(session_id)
             self.feed.finish(session_id, "abort")
@@ -220,4 +272,13 @@ class Chats:
 def _asked_too(asked: Generate, fork: Fork) -> Generate:
     """What the fork of a session is asked whose prompt is not text yet: the same, with a seed of its own."""
     overrides = msgspec.structs.replace(asked.overrides, seed=None)
-    return Generate(fork.new_session_id, fork.request_id, asked.turns, overrides, asked.raw)
+    return Generate(fork.new_session_id, fork.request_id, asked.turns, overrides, asked.raw, asked.begun)
+
+
+def ended_by_itself(sequence: Sequence) -> FinishReason | None:
+    """How a reply has ended with the tokens with which it was to begin; None where it goes on."""
+    if not sequence.num_begun_tokens:
+        return None
+    if sequence.token_ids[-1] in sequence.stop_token_ids:
+        return "stop"
+    return "length" if len(sequence.token_ids) >= sequence.stop_length else None

@@ -33,6 +33,13 @@ class Generate(Command, frozen=True):
     overrides: SamplingOverrides
     raw: bool = False
     """Text completion: the turns' texts are joined as they are, without a chat template."""
+    begun: list[int] = []
+    """Tokens with which the reply begins; the model goes on from there. What the sequence has of them already,
+    after the same prompt, is not computed again."""
+    begun_text: bytes | None = None
+    """What they stand for, where they are those of a reply that another model may have written."""
+    beam_width: int = 0
+    """Search for the likeliest reply with so many beams; 0 draws it, token by token."""
 
 
 class Fork(Command, frozen=True):

@@ -192,14 +192,17 @@ class EngineLoop:
             self._publish()
         elif self._publisher.is_due:
             self._publish()
-        else:
+        elif self.programs.is_busy:
             self.programs.tell_due()
             self._settle()
 
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
-        self.programs.tell_all()
+        if self.chats.searches:
+            self.chats.searches.tell()
+        if self.programs.is_busy:
+            self.programs.tell_all()
         self._settle()
         self._publisher.flush(wait)
 
@@ -249,6 +252,9 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
-        self.programs.follow(report)
+        if self.chats.searches:
+            self.chats.take_searches()
+        if self.programs.is_busy:
+            self.programs.follow(report)
         if self._block_events is not None:
             self._block_events.add(report)

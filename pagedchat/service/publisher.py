@@ -58,9 +58,13 @@ class Publisher:
     def add_text(self, delta: TextDelta) -> None:
         """A request has more text."""
         before = self._texts.get(delta.request_id)
-        if before is not None:
-            joined = before.text + delta.text
-            delta = TextDelta(delta.session_id, delta.request_id, joined, delta.num_tokens)
+        if before is not None and not delta.anew:
+            joined, told = before.text + delta.text, before.told
+            first = before.num_told if told else delta.num_told
+            told = [*told, *delta.told] if delta.told else told
+            delta = TextDelta(
+                delta.session_id, delta.request_id, joined, delta.num_tokens, told, first, before.anew
+            )
         self._texts[delta.request_id] = delta
 
     def add_progress(self, progress: LoadProgress) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from pagedchat.cache_events import FinishReason, SequenceExtended
+from pagedchat.cache_events import FinishReason, SequenceExtended, SequenceForked
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply, endings
 from pagedchat.chat.token_texts import token_bytes
@@ -54,7 +54,8 @@ class Request:
         text = self.reply.take()
         if text is None:
             return None
-        self.first_token = now if self.first_token is None else self.first_token
+        if self.first_token is None and self.reply.num_drawn:
+            self.first_token = now
         return self._delta(text)
 
     def finish(self, reason: FinishReason) -> TextDelta | None:
@@ -64,6 +65,8 @@ class Request:
 
     def all_text(self) -> TextDelta:
         """Everything released so far, for one who has heard nothing yet."""
+        if self.reply.told is not None:
+            self.reply.told.tell_again()
         return self._delta(self.reply.text)
 
     def figures(self, now: float) -> RequestFinished:
@@ -94,7 +97,8 @@ class Request:
         return seq.num_prompt_tokens, min(seq.num_cached_tokens, seq.num_prompt_tokens)
 
     def _delta(self, text: str) -> TextDelta:
-        return TextDelta(self.session_id, self.request_id, text, self.reply.num_tokens)
+        told, num_told = ([], 0) if self.reply.told is None else self.reply.told.take()
+        return TextDelta(self.session_id, self.request_id, text, self.reply.num_tokens, told, num_told)
 
 
 @dataclass(slots=True)
@@ -160,7 +164,7 @@ class TokenTeller:
 
 def _token_lists(report: StepReport) -> Iterable[list[int]]:
     for event in report.events:
-        if isinstance(event, SequenceExtended):
+        if isinstance(event, SequenceExtended | SequenceForked):
             yield event.token_ids
     if type(report.batch) is DecodeBatch:
         yield report.batch.token_ids

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from pagedchat.chat.conversation import Conversation
 from pagedchat.chat.replies import Reply
 from pagedchat.chat.template import ChatTemplate, render_raw
+from pagedchat.chat.token_texts import token_bytes
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
@@ -47,9 +48,32 @@ class TextModel:
             raise RequestError("This model was loaded without a tokenizer and takes no text.", "Load it with one.")
         return Conversation(self.tokenizer, add_bos=raw or self.template.kind == "plain")
 
+    def strips_start(self, command: Generate) -> bool:
+        """Whether a reply's text begins with its first word: a base model writes a space after a colon."""
+        continues = bool(command.turns) and command.turns[-1].role == "assistant"
+        return self.template.kind == "plain" and not command.raw and not continues
+
+    def check_begun(self, command: Generate) -> None:
+        """Whether the tokens with which a reply is to begin are this model's.
+
+        Raises:
+            RequestError: they stand for something else here.
+        """
+        if command.begun_text is None or self.tokenizer is None:
+            return
+        bytes_of = token_bytes(self.tokenizer)
+        if b"".join(map(bytes_of, command.begun)) != command.begun_text:
+            raise RequestError(
+                "The tokens of this reply are another model's: nothing can be put in their place here.",
+                "^G asks the prompt again.",
+            )
+
+    def decode(self, token_ids: list[int]) -> str:
+        """What tokens say by themselves, without special ones."""
+        text: str = "" if self.tokenizer is None else self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return text
+
     def request(self, command: Generate, params: SamplingParams, sequence: Sequence, asked: float) -> Request:
         """The request for which `sequence` was just extended."""
-        continues = bool(command.turns) and command.turns[-1].role == "assistant"
-        strip_start = self.template.kind == "plain" and not command.raw and not continues
-        reply = Reply(sequence, self.tokenizer, params.stop, strip_start=strip_start)
+        reply = Reply(sequence, self.tokenizer, params.stop, strip_start=self.strips_start(command))
         return Request(command.session_id, command.request_id, reply, asked)

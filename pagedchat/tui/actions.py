@@ -101,6 +101,14 @@ CHAT_ACTIONS = (
     KeyAction(
         "view.markdown", "alt+m", "toggle_markdown", "", "Markdown or source", "Replies drawn, or as written"
     ),
+    KeyAction(
+        "chat.alternatives",
+        "alt+p",
+        "alternatives",
+        "",
+        "Alternatives",
+        "How sure the model was of each token; fork there with another",
+    ),
     KeyAction("chat.close", "ctrl+d", "close_chat", "close", "Close chat", "On an empty prompt: drop this chat"),
 )
 

@@ -94,7 +94,7 @@ class EngineApp(InspectorListener):
     async def _serve_stats(self) -> None:
         """`pagedchat stats` in another terminal is answered."""
         from pagedchat.metrics.stats_socket import serve_stats  # noqa: PLC0415 - not needed for the first frame
-        from pagedchat.view.stats_answer import StatsAnswer, answer_of_both  # noqa: PLC0415 - as above
+        from pagedchat.view.stats_answer import StatsAnswer, answer_of_all  # noqa: PLC0415 - as above
 
         began = time.monotonic()
 
@@ -102,7 +102,7 @@ class EngineApp(InspectorListener):
             url = self.metrics_url if group is self._observed else ""
             return StatsAnswer(group.view, group.desk, lambda: group.model, url, began)
 
-        await serve_stats(lambda: answer_of_both([answer_of(group) for group in self.groups]))
+        await serve_stats(lambda: answer_of_all([answer_of(group) for group in self.groups]))
 
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs or loads, since what it holds is lost."""

@@ -59,6 +59,8 @@ class EngineGroup:
         """What was asked for."""
         self.server = server
         """Which server it is; None: it is an engine of this machine."""
+        self.asked: object = None
+        """What was said when a server was asked last."""
         self.offered: object = None
         """The models of a server that the user was last asked to choose from."""
         self.model_before = ""

@@ -49,6 +49,7 @@ _MORE_KEYS = (
     ("Esc, F2", "From a panel beside the chats: back to the chat"),
     ("Alt+C …", "A panel's key beside the chats; letters are typed"),
     ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
+    ("Alt+P, click", "On a coloured token: its alternatives; Enter forks with one"),
     ("click on ►", "Open what a model thought before it answered"),
     ("Alt+Enter, ^B", "In the list of models (^L): open it beside this one"),
     ("^R ^D ^Z", "In the history (^S): rename, delete, undo"),

@@ -83,6 +83,13 @@ class ServerApp(EngineApp):
     # --- which of its models ------------------------------------------------------------------------
 
     @on(EngineStateChanged)
+    def _count_seconds(self) -> None:
+        """A server may be asked again by the next prompt: how long it takes counts from then on."""
+        for group in self.groups:
+            if group.server is not None and group.view.loading is not group.asked:
+                group.asked, group.started = group.view.loading, self.clock()
+
+    @on(EngineStateChanged)
     def _offer_models(self) -> None:
         """Once a server has told that it has several."""
         for group in self.groups:

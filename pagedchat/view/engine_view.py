@@ -112,8 +112,9 @@ class EngineView:
     def _begin(self, event: LoadProgress | ServerModels | EngineReady | EngineFailed) -> None:
         """An engine, or a server, is on its way, or there, or cannot be had."""
         match event:
-            case LoadProgress():
+            case LoadProgress(stage=stage):
                 self.loading = event
+                self.failure = None if stage == "connect" else self.failure  # a server is asked again by itself
             case ServerModels():
                 self.loading, self.failure, self.choice = None, None, event
             case EngineFailed():
@@ -165,7 +166,12 @@ class EngineView:
     def name(self, seq_id: int) -> str:
         """The sequence's label on one line, free of control characters, or its number where it has none."""
         label = self.past.labels.get(seq_id) if self.past is not None else None
-        return one_line(label or self.labels.get(seq_id, "")) or unlabelled(seq_id)
+        return one_line(label or self.labels.get(seq_id, "")) or self._unlabelled(seq_id)
+
+    def _unlabelled(self, seq_id: int) -> str:
+        states = (self.past, self.live)
+        is_beam = any(state is not None and state.groups.is_beam(seq_id) for state in states)
+        return unlabelled(seq_id, is_beam=is_beam)
 
     @property
     def info(self) -> EngineReady | None:

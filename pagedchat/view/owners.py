@@ -9,20 +9,21 @@ GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 _LEADING_NUMBER = re.compile(r"\d+")
 
 
-def unlabelled(seq_id: int) -> str:
-    """What a sequence is called to which nobody has given a name: `seq 3`, or `request 7` of a program."""
-    return f"{'seq' if seq_id < FIRST_OF_PROGRAMS else 'request'} {_own_number(seq_id)}"
+def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
+    """What a sequence is called to which nobody gave a name: `seq 3`, `request 10` of a program, `beam 10`."""
+    kind = "beam" if is_beam else "seq" if seq_id < FIRST_OF_PROGRAMS else "request"
+    return f"{kind} {_own_number(seq_id)}"
 
 
 def owner_number(seq_id: int, label: str) -> int:
-    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own; those of programs begin
-    at 1, too."""
+    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own."""
     match = _LEADING_NUMBER.match(label)
     return int(match[0]) if match else _own_number(seq_id)
 
 
 def _own_number(seq_id: int) -> int:
-    return seq_id if seq_id < FIRST_OF_PROGRAMS else seq_id - FIRST_OF_PROGRAMS + 1
+    """Of programs from 10 on, so that none has the letter and the colour of a chat that stands beside it."""
+    return seq_id if seq_id < FIRST_OF_PROGRAMS else seq_id - FIRST_OF_PROGRAMS + 10
 
 
 def owner_glyph(number: int) -> str:

@@ -56,7 +56,8 @@ class StatsAnswer:
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "model": live.info.model if live else self._model(),
+            "model": self._view.info.model if self._view.info else self._model(),
+            "server": self._view.server.server.url if self._view.server else None,
             "uptime": round(time.monotonic() - self._started, 3),
             "state": self._state(),
             "engine": _engine(live.info) if live else None,
@@ -67,6 +68,8 @@ class StatsAnswer:
         }
 
     def _state(self) -> str:
+        if self._view.server is not None:
+            return "running" if self._desk.num_busy else "idle"
         if self._view.live is None:
             return "failed" if self._view.failure else "loading"
         if self._view.paused:
@@ -76,10 +79,10 @@ class StatsAnswer:
         return "waiting" if self._view.live.busy else "idle"
 
 
-def answer_of_both(answers: Sequence[StatsAnswer]) -> dict[str, Any]:
-    """That of the first engine, and in it, as `beside`, that of the second one; null where there is none."""
+def answer_of_all(answers: Sequence[StatsAnswer]) -> dict[str, Any]:
+    """That of the first engine or server, and in it, as `beside`, that of the next one; null if there is none."""
     first, *others = answers
-    return first() | {"beside": others[0]() if others else None}
+    return first() | {"beside": answer_of_all(others) if others else None}
 
 
 def _engine(info: EngineReady) -> dict[str, Any]:

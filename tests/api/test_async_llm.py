@@ -124,11 +124,30 @@ async def test_conversations_are_those_of_the_library(offline: LLM, llm: AsyncLL
     talk = [*USER, {"role": "assistant", "content": "Hey"}]
     options: list[dict[str, Any]] = [
         {}, {"add_generation_prompt": False}, {"continue_final_message": True}, {"tools": [{"type": "function"}]},
+        {"chat_template": "{{ messages[0].content }}{{ mark }}", "chat_template_kwargs": {"mark": "!"}},
     ]  # fmt: skip
     for each in options:
         [wanted] = offline.chat(talk, GREEDY, **each)
         assert nameless(await last_of(llm.chat(talk, GREEDY, **each))) == nameless(wanted)
         assert await llm.tokenize(talk, **each) == wanted.prompt_token_ids
+
+
+async def test_parameters_are_those_of_the_call_whatever_becomes_of_them(llm: AsyncLLM) -> None:
+    params, waiting = SamplingParams(temperature=0), []
+    for count in (2, 4, 6):
+        params.max_tokens = count
+        waiting.append(last_of(llm.generate("The sea", params)))
+    outputs = await asyncio.gather(*waiting)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [2, 4, 6]
+
+
+async def test_a_template_may_be_given(offline: LLM, llm: AsyncLLM) -> None:
+    options = {"chat_template": "{% for m in messages %}{{ m.content }}?{% endfor %}"}
+    (wanted,) = offline.chat(USER, GREEDY, **options)
+    output = await last_of(llm.chat(USER, GREEDY, **options))
+    assert output.prompt_token_ids == wanted.prompt_token_ids == offline.get_tokenizer().encode("Hi?").ids
+    with pytest.raises(InvalidValueError, match="chat_template is 5"):
+        await last_of(llm.chat(USER, GREEDY, chat_template=5))
 
 
 async def test_first_tokens_come_at_once_and_then_a_token_with_every_step(llm: AsyncLLM) -> None:
@@ -331,6 +350,10 @@ REFUSED: list[tuple[Callable[[AsyncLLM], Any], type[PagedChatError], str]] = [
         RequestError,
         "^structured_outputs cannot be had",
     ),
+    (lambda llm: llm.generate("a", lora_request="x"), InvalidValueError, "^lora_request is 'x'"),
+    (lambda llm: llm.chat(USER, mm_processor_kwargs=1), InvalidValueError, "^mm_processor_kwargs is 1"),
+    (lambda llm: llm.chat(USER, chat_template=5), InvalidValueError, "^chat_template is 5"),
+    (lambda llm: llm.chat(USER, chat_template="{% if"), RequestError, "chat template does not parse"),
     (lambda llm: llm.chat([]), InvalidValueError, "^messages is"),
     (lambda llm: llm.chat([{"role": "user"}]), InvalidValueError, "^A message is"),
     (lambda llm: llm.chat(USER, tools=5), InvalidValueError, "^tools is 5"),
@@ -420,10 +443,12 @@ async def test_an_engine_that_is_given_up_is_said_until_it_is_started_again(
     for _ in range(2):
         with pytest.raises(EngineDeadError, match=r"\(exit code 70\), again and again"):
             await anext(llm.generate("Hello"))
-    with pytest.raises(EngineDeadError):
-        await llm.tokenize("a")
+    for call in (lambda: llm.tokenize("a"), llm.check_health):
+        with pytest.raises(EngineDeadError):
+            await call()
     engine.say(engine.rig.loaded.info)
     await llm.start()
+    await llm.check_health()
     assert (await last_of(llm.generate("Hello", GREEDY))).finished
 
 

@@ -5,7 +5,7 @@ import pytest
 from pagedchat import LLM, SamplingParams
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import InvalidValueError, RequestError
-from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_KEYWORDS, SAMPLING_KEYWORDS
+from pagedchat.vllm_keywords import CALL_KEYWORDS, LLM_KEYWORDS, LLM_METHODS, SAMPLING_KEYWORDS
 from tests.api.fakes_llm import VOCAB_SIZE, FakeLoadedModel, use_fake_model
 from tests.fakes import EOS, FakeModelRunner, byte_tokenizer, reciting
 
@@ -42,6 +42,31 @@ def test_keywords_with_a_meaning_reach_the_config(monkeypatch: pytest.MonkeyPatc
     )
     assert (configs[0].seed, configs[0].cache.enable_prefix_caching) == (0, True)
     assert (other.model.dtype, other.seed, other.cache.enable_prefix_caching) == ("float32", 3, False)
+
+
+def test_other_names_of_vllms_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = use_fake_model(monkeypatch)
+    LLM("m", num_gpu_blocks_override=40, kv_cache_memory_bytes=1 << 20)
+    assert (configs[0].cache.num_blocks, configs[0].cache.kv_cache_memory) == (40, 1 << 20)
+
+
+@pytest.mark.parametrize("name", LLM_METHODS)
+def test_methods_that_there_are_none_of_say_what_there_is(name: str, llm: LLM) -> None:
+    with pytest.raises(AttributeError, match=rf"LLM has no {name}\. .*\.$"):
+        getattr(llm, name)
+    assert not hasattr(llm, "nonsense")
+
+
+def test_a_cache_is_reset_but_for_what_is_under_way(llm: LLM) -> None:
+    prompt = "a prompt of some blocks"
+    llm.generate(prompt, GREEDY)
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens > 0
+    assert llm.reset_prefix_cache()
+    assert llm.generate(prompt, GREEDY)[0].num_cached_tokens == 0
+    stream = llm.stream(prompt, SamplingParams(temperature=0, max_tokens=20))
+    next(stream)
+    assert not llm.reset_prefix_cache()
+    assert list(stream)[-1].finished
 
 
 @pytest.mark.parametrize("name", LLM_KEYWORDS)

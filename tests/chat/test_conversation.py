@@ -244,3 +244,25 @@ def test_any_walk_holds_the_text_asked_for(name, steps):
             seq.say(text)
             seq.reply(end(seq) if action == "ended" else [])
             texts.append(text)
+
+
+# --- replies that begin with given tokens -----------------------------------------------------------------
+
+
+def test_tokens_with_which_a_reply_begins_are_kept_as_far_as_they_are_held():
+    tokenizer = byte_tokenizer()
+    conversation = Conversation(tokenizer, add_bos=False)
+    prompt = conversation.plan("Q: hi A:", [])
+    conversation.set_prompt(prompt)
+    held = [*prompt.token_ids, *tokenizer.encode(" hello", add_special_tokens=False).ids]
+    conversation.add_reply(prompt.token_ids, held[len(prompt.token_ids) :])
+    begun = tokenizer.encode(" help", add_special_tokens=False).ids
+    again = conversation.plan("Q: hi A:", held, begun)
+    assert again.num_kept == len(prompt.token_ids) + len(" hel")
+    assert again.token_ids == begun[-1:]
+    assert (again.num_begun, again.num_tokens) == (len(begun), len(prompt.token_ids))
+    conversation.rewind(again.num_kept)
+    conversation.set_prompt(again)
+    conversation.add_reply(held[: again.num_tokens], begun)
+    following = conversation.plan("Q: hi A: help Q:", [*prompt.token_ids, *begun])
+    assert following.num_kept == len(prompt.token_ids) + len(begun)

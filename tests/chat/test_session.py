@@ -3,6 +3,7 @@ import pytest
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.turns import Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.events import ToldToken, packed
 
 
 @pytest.fixture
@@ -213,6 +214,96 @@ def test_last_reply(session):
     session.ask("more", 2)
     session.append("new", 1)
     assert session.last_reply == "new"
+
+
+# --- how sure the model was -------------------------------------------------------------------------------
+
+
+def told(start, end, token_id, rank=1):
+    return ToldToken(start, end, rank, [token_id, token_id, 99], [b"x", b"x", b"y"], packed([-0.5, -0.5, -1.0]))
+
+
+def test_what_is_told_of_tokens_belongs_to_the_reply():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.start()
+    session.append("ab", 2, [told(0, 1, 5), told(1, 2, 6)], 0)
+    session.append("c", 3, [told(2, 3, 7)], 2)
+    assert [token.token_ids[0] for token in session.open_told] == [5, 6, 7]
+    session.finish("stop")
+    assert [token.token_ids[0] for token in session.entries[-1].told] == [5, 6, 7]
+    assert session.open_told == []
+
+
+def test_tokens_behind_the_text_are_not_kept_but_the_one_that_ended_it():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("ab", 4, [told(0, 1, 5), told(1, 3, 6), told(3, 4, 7), told(2, 2, 8)], 0)
+    session.finish("stop")
+    assert [token.token_ids[0] for token in session.entries[-1].told] == [5, 6, 8]
+
+
+def test_what_is_told_after_a_gap_is_left_out():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("abc", 3, [told(2, 3, 7)], 2)
+    assert session.open_told == []
+
+
+def test_a_fork_in_a_reply_has_it_up_to_the_token_and_learns_where_that_ends():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("abc", 3, [told(0, 1, 5), told(1, 2, 6), told(2, 3, 7)], 0)
+    session.finish("stop")
+    chosen = told(1, 1, 99, rank=2)
+    child = session.fork_in_reply(2, 8, 1, [session.entries[1].told[0], chosen])
+    assert (child.open_text, child.num_prompts, child.busy) == ("a", 1, True)
+    assert child.origin is not None
+    child.start()
+    given = ToldToken(1, 4, 0, [99], [b"y"], b"")
+    child.append("ayyy", 2, [ToldToken(0, 1, 0, [5], [b"x"], b""), given], 0)
+    assert (child.open_told[1].start, child.open_told[1].end, child.open_told[1].rank) == (1, 4, 2)
+    assert child.open_told[1].logprobs == chosen.logprobs
+    child.append("z", 3, [told(4, 5, 11)], 2)
+    child.finish("stop")
+    assert len(child.entries[-1].told) == 3
+    assert session.tree is child.tree
+    assert len(session.tree.siblings(child.entries[-1].turn_id)) == 2, "it is another reply in this one's place"
+
+
+def test_of_a_reply_that_is_gone_on_with_all_tokens_have_their_places():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("ab", 2, [told(0, 1, 5), told(1, 2, 6)], 0)
+    session.finish("length")
+    assert session.go_on(2)
+    session.start()
+    session.append("c", 1, [told(0, 1, 7)], 0)
+    session.finish("stop")
+    assert [(token.token_ids[0], token.start, token.end) for token in session.entries[-1].told] == [
+        (5, 0, 1), (6, 1, 2), (7, 2, 3)
+    ]  # fmt: skip
+
+
+def test_of_one_whose_first_part_nobody_knows_nothing_is_told():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("ab", 2)
+    session.finish("length")
+    assert session.go_on(2)
+    session.append("c", 1, [told(0, 1, 7)], 0)
+    session.finish("stop")
+    assert session.entries[-1].told == ()
+
+
+def test_a_reply_that_is_told_anew_takes_the_place_of_what_was_there():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("The sea", 2, anew=True)
+    session.append("A boat", 2, anew=True)
+    assert session.open_text == "A boat"
+    session.append(" left", 3)
+    assert session.open_text == "A boat left"
 
 
 # --- a reply that was cut short -----------------------------------------------------------------------

@@ -130,6 +130,7 @@ NUMBERS = {
     "--kv-events-buffer": "0 to 1000000",
     "--kv-events-hwm": "1 to 1000000",
     "--temperature": "0 to 2",
+    "--logprobs": "0 to 20",
     "--top-p": "0, up to 1",
     "--min-p": "0 to 1",
     "--repetition-penalty": "0.1 to 2",

@@ -38,6 +38,7 @@ quantize = "int8"
 attention-backend = "torch"
 model-implementation = "native"
 batch-invariant = true
+logprobs = 3
 temperature = 0
 top-p = 0.5
 top_k = 5
@@ -233,7 +234,7 @@ def test_print_config_says_where_each_value_is_from(read, capsys):
 
 
 def test_what_is_printed_can_be_saved_and_says_the_same(read, capsys):
-    out = print_config(read, capsys, EACH + '[keymap]\n"inspector.zoom_in" = ["+", "v"]\n')
+    out = print_config(read, capsys, EACH + '[keymap]\n"inspector.zoom_in" = ["+", "x"]\n')
     first, again = read(EACH), read(out)
     again.keymap = {}
     names = [setting.dest for setting in known_settings(_chat_parser())]

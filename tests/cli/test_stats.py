@@ -15,12 +15,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 
 from pagedchat.cli import stats as stats_command
 from pagedchat.cli.stats import add_stats_options, run_stats, stats_text
 from pagedchat.errors import InvalidValueError, PagedChatError
-from pagedchat.events import Steps
+from pagedchat.events import ServerInfo, Steps
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.fold import MetricsFold
 from pagedchat.metrics.runtime_folder import socket_path
@@ -28,7 +29,8 @@ from pagedchat.metrics.stats_socket import ask_stats, serve_stats
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.options import UiOptions
-from pagedchat.view.stats_answer import StatsAnswer, answer_of_both
+from pagedchat.view.stats_answer import StatsAnswer, answer_of_all
+from tests.fakes_tui import READY
 from tests.scripted_reports import ScriptedEngine, ready, story
 
 URL = "http://127.0.0.1:9100/metrics"
@@ -152,8 +154,8 @@ def test_before_the_first_step_the_pool_is_as_large_as_it_is() -> None:
 
 def test_of_two_models_both_are_told() -> None:
     first, second = answer_of_a_story(), answer_of_a_story(num_chats=1)
-    assert answer_of_both([first])["beside"] is None
-    told = answer_of_both([first, second])
+    assert answer_of_all([first])["beside"] is None
+    told = answer_of_all([first, second])
     assert (len(told["chats"]), len(told["beside"]["chats"])) == (2, 1)
     alone = stats_text(first())
     assert stats_text(told).startswith(alone)
@@ -291,3 +293,16 @@ def test_one_that_left_a_socket_to_a_stranger_is_not_counted(folder: Path) -> No
         socket_path(folder, os.getppid()).touch()  # a live process that listens to nothing there
         told: list[dict[str, Any]] = stats_command._ask_all(runtime_folder.running())
     assert [answer["pid"] for answer in told] == [os.getpid()]
+
+
+def test_a_server_in_an_engines_place_is_told_as_one() -> None:
+    view = EngineView()
+    server = ServerInfo("lab", "http://lab:8000/v1", "vLLM", ("org/tiny",), True)
+    view.apply(msgspec.structs.replace(READY, model="org/tiny", num_blocks=0, server=server))
+    answer = StatsAnswer(view, ChatDesk(lambda command: None, UiOptions()), lambda: "asked/for")
+    told = answer_of_all([answer, answer, answer])
+    assert (told["model"], told["state"], told["server"], told["engine"]) == (
+        "org/tiny", "idle", "http://lab:8000/v1", None,
+    )  # fmt: skip
+    assert told["beside"]["beside"]["beside"] is None
+    assert stats_text(told).count("server   http://lab:8000/v1, which does not tell its blocks") == 3

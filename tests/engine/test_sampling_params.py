@@ -171,3 +171,16 @@ def test_any_of_three_penalties_makes_tokens_less_likely():
         assert SamplingParams(presence_penalty=value).penalises
         assert SamplingParams(frequency_penalty=value).penalises
     assert SamplingParams(repetition_penalty=2.0, presence_penalty=1.0).penalises
+
+
+def test_a_value_set_later_is_checked_as_it_is_at_first() -> None:
+    params = SamplingParams(temperature=0.5)
+    params.max_tokens, params.stop = 5, "end"
+    assert params == SamplingParams(temperature=0.5, max_tokens=5, stop=["end"])
+    with pytest.raises(InvalidValueError, match="top_p is 2"):
+        params.top_p = 2
+    with pytest.raises(InvalidValueError, match="min_tokens is 6"):
+        params.min_tokens = 6
+    with pytest.raises(AttributeError, match="SamplingParams has no max_token"):
+        params.max_token = 5
+    assert params == SamplingParams(temperature=0.5, max_tokens=5, stop=["end"])

@@ -13,6 +13,8 @@ from tools.fuzz import (
     histories,
     parameters,
     programs,
+    servers,
+    serving,
     slash_commands,
     templates,
     traces,
@@ -43,6 +45,8 @@ TARGETS = [
         histories,
         parameters,
         programs,
+        servers,
+        serving,
     )
     for target in module.TARGETS
 ]

@@ -5,15 +5,19 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagedchat.config import KVEventsConfig
 from pagedchat.errors import PagedChatError
 from pagedchat.kv_events import publisher as module
 from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from tests.engine.test_core import make_engine
+from tests.engine.walk import Walk
 from tests.kv_events.subscriber import Subscriber
 from tests.kv_events.test_translate import findable, reports_of
 
@@ -110,6 +114,51 @@ def test_gaps_are_repaired_by_replay(rig):
     assert subscriber.num_replayed > 10
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["map", "array"]), st.floats(0, 1))
+def test_random_workloads_are_known_whatever_is_lost(seed, encoding, share):
+    walk = PublishedWalk(seed, encoding, share)
+    try:
+        walk.run(80)
+        walk.settle()
+    finally:
+        walk.end()
+
+
+class PublishedWalk(Walk):
+    """A workload that is published, to a subscriber that loses a share of what comes."""
+
+    def __init__(self, seed: int, encoding: str, share: float) -> None:
+        super().__init__(seed)
+        self.share = share
+        config = {"kv_events_endpoint": ANY_PORT, "kv_events_replay_endpoint": ANY_PORT}
+        self.publisher = BlockEventPublisher(KVEventsConfig(**config, kv_events_encoding=encoding))
+        self.publisher.start(self.engine)
+        self.subscriber = Subscriber(self.publisher.endpoint, self.publisher.replay_endpoint, encoding)
+
+    def note(self, report) -> None:
+        super().note(report)
+        self.publisher.add(report)
+
+    def check(self) -> None:
+        super().check()
+        while self.subscriber.live.poll(0):
+            if self.random.random() < self.share:
+                self.subscriber.live.recv_multipart()
+            else:
+                self.subscriber.receive()
+
+    def settle(self) -> None:
+        deadline = time.monotonic() + 20
+        while self.subscriber.tree.blocks != findable(self.engine):
+            assert time.monotonic() < deadline
+            self.subscriber.catch_up()
+
+    def end(self) -> None:
+        self.publisher.close()
+        self.subscriber.close()
+
+
 def test_only_as_much_is_kept_as_was_asked_for(rig):
     rig = rig(kv_events_buffer=4)
     subscriber = rig.subscriber()
@@ -135,10 +184,18 @@ def replayed(subscriber: Subscriber, request: bytes) -> list[int]:
 
 
 def test_requests_that_are_none_are_passed_over(rig):
-    subscriber = rig().subscriber()
+    rig = rig()
+    subscriber = rig.subscriber()
     for wrong in ([b""], [b"what"], [b"", b"short"], [b"x", b"\0" * 8], [b"", b"\0" * 9], [b"", b"\0" * 8, b""]):
         subscriber.replay.send_multipart(wrong)
     assert replayed(subscriber, b"\0" * 8)[0] == 0
+    hostile = subscriber.context.socket(zmq.DEALER)
+    hostile.connect(rig.publisher.replay_endpoint)
+    hostile.send_multipart([b"", bytes(1 << 20)])
+    hostile.send_multipart([b"", b"\0" * 8])
+    assert replayed(subscriber, b"\0" * 8)[0] == 0
+    assert not hostile.poll(50)
+    hostile.close(linger=0)
     assert replayed(subscriber, b"\xff" * 8) == []
 
 
@@ -219,6 +276,24 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path):
     with pytest.raises(PagedChatError, match="there is a file of that name"):
         BlockEventPublisher(KVEventsConfig(kv_events_endpoint=f"ipc://{path}"))
     assert path.read_text() == "years of work"
+
+
+def test_a_path_where_somebody_listens_is_in_use(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = KVEventsConfig(kv_events_endpoint="ipc://events")
+    first = BlockEventPublisher(config)
+    with pytest.raises(PagedChatError, match=r"ipc://events cannot be had: address already in use"):
+        BlockEventPublisher(config)
+    first.close()
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind("events")  # unless it is there still
+    BlockEventPublisher(config).close()
+
+
+def test_addresses_of_the_newer_kind_are_bound():
+    publisher = BlockEventPublisher(KVEventsConfig(kv_events_endpoint="tcp://[::1]:0"))
+    assert publisher.endpoint.startswith("tcp://[::1]:")
+    publisher.close()
 
 
 def test_without_pyzmq_one_sentence_says_what_to_install(monkeypatch):

@@ -54,13 +54,23 @@ class Call:
     """One request on its way. What the app writes lands in `answer`; `leave` is a client that goes away."""
 
     def __init__(
-        self, app: ASGIApp, method: str, path: str, body: bytes, headers: dict[str, str], host: str = "localhost"
+        self,
+        app: ASGIApp,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        host: str = "localhost",
+        is_whole: bool = True,
     ) -> None:
         self.answer = Answer()
         self.written = asyncio.Event()
         """Set with every piece of a body."""
+        self.may_write = asyncio.Event()
+        """Cleared, the client does not read."""
+        self.may_write.set()
         self._left = asyncio.Event()
-        self._messages = [{"type": "http.request", "body": body, "more_body": False}]
+        self._messages = [{"type": "http.request", "body": body, "more_body": not is_whole}]
         lower = {"host": host, "content-type": "application/json", **headers}
         scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
@@ -84,6 +94,7 @@ class Call:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:
+        await self.may_write.wait()
         if message["type"] == "http.response.start":
             self.answer.status = message["status"]
             self.answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}

@@ -37,9 +37,11 @@ async def test_closing_waits_for_those_that_are_in_and_lets_nobody_else_in() -> 
 
 async def test_those_that_stay_too_long_are_told_to_leave() -> None:
     admission = Admission(4)
+    told = asyncio.Event()
+    admission.on_cut.add(told.set)
     with admission.inside(1):
         closing = asyncio.ensure_future(admission.close(0))
-        await asyncio.wait_for(admission.cut.wait(), 5)
+        await asyncio.wait_for(told.wait(), 5)
     await asyncio.wait_for(closing, 5)
 
 
@@ -48,7 +50,7 @@ async def test_whoever_cuts_ends_the_waiting() -> None:
     with admission.inside(1):
         closing = asyncio.ensure_future(admission.close(3600))
         await asyncio.sleep(0)
-        admission.cut.set()
+        admission.cut()
     await asyncio.wait_for(closing, 5)
 
 

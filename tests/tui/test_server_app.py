@@ -203,7 +203,7 @@ async def test_the_inspector_has_its_figures_and_names_what_is_missing(rig):
         await settle(pilot)
         shown = drawn(there.app.screen)
         assert "It has no /metrics." in shown
-        assert "This server does not tell its blocks: no map, no tables, nothing of sharing." in shown
+        assert "This server does not tell its blocks: no map, no tables." in shown
         there.servers["lab"].say(ServerFigures(running=2.0, cache_usage=0.5, num_blocks=1000.0, block_size=16.0))
         await settle(pilot)
         shown = drawn(there.app.screen)

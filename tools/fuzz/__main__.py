@@ -34,6 +34,8 @@ MODULES = (
     "histories",
     "parameters",
     "programs",
+    "servers",
+    "serving",
 )
 TERMINAL = "terminal"
 

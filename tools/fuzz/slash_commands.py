@@ -1,7 +1,7 @@
 """Slash commands: whatever is typed after a slash is carried out, or refused in a sentence with a hint."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.errors import PagedChatError
+from pagedchat.remote.openai.address import server_address
 from pagedchat.service.commands import AnyCommand, Generate
 from pagedchat.service.wire import FrameWriter
 from pagedchat.trace.reader import open_trace
@@ -56,6 +57,13 @@ class _OneGroup:
         """All chats."""
         return list(self._program.desk.chats)
 
+    def __iter__(self) -> "Iterator[_Program]":
+        return iter((self._program,))
+
+    def named(self, text: str) -> "_Program | None":
+        """By its number alone."""
+        return self._program if text == "1" else None
+
 
 class _Program:
     """The program and its chats as far as commands may touch them; what they are told is said to nobody."""
@@ -76,6 +84,7 @@ class _Program:
         self.available_themes = {"textual-dark": None}
         self.chats = self
         self.groups = _OneGroup(self)
+        self.name = "the only one"
 
     def _send(self, command: AnyCommand) -> None:
         if not isinstance(command, Generate):  # whose numbers are checked when they are set
@@ -130,6 +139,12 @@ class _Program:
     def regenerate(self, chat: ChatSession) -> None:
         self.desk.regenerate(chat)
 
+    def continue_reply(self, chat: ChatSession) -> None:
+        self.desk.go_on(chat)
+
+    async def open_server(self, text: str) -> None:
+        server_address(text, {})
+
     def stop_replies(self, chats: Iterable[ChatSession]) -> bool:
         return bool([chat for chat in chats if self.desk.stop(chat)])
 
@@ -138,12 +153,13 @@ class _Program:
 
     leave_chat = open_saved = show_table = action_tour = action_quit = action_model = toggle_tree = delete_chat = (
         switch_model
-    ) = open_beside = close_model = _nothing
+    ) = open_beside = close_model = move_chat = _nothing
 
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
     copy_reply = show_history = set_layout = open_block = confirm = choose = write = _show
+    choose_server = choose_place = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """What keys do by the same name, too."""

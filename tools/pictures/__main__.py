@@ -53,6 +53,34 @@ async def _inspector(stage: Stage) -> None:
     stage.shot()
 
 
+async def _alternatives(stage: Stage) -> None:
+    """A reply by how sure the model was of it, and beside it the fork with another token."""
+    await stage.ask("/logprobs on")
+    await stage.ask("Describe a city that never sleeps.")
+    await stage.press("alt+p", *["n"] * 5, "enter")
+    await stage.rest()
+    await stage.press("alt+1", "alt+p")
+    stage.shot()
+
+
+async def _beams(stage: Stage) -> None:
+    """Four beams in the midst of a search, as a tree of their blocks."""
+    await stage.ask("/beam 4 Tell me a story about a clock.")
+    await stage.press("f3", "n")
+    stage.app.go_to_step(120)
+    await stage.settle()
+    stage.shot()
+
+
+async def _drafts(stage: Stage) -> None:
+    """What was guessed to come again, and what came of it."""
+    await stage.ask("/set speculate lookup")
+    for prompt in ("What is a KV cache?", "What is a KV cache?", "What is a KV cache?"):
+        await stage.ask(prompt)
+    await stage.press("f3", "n")
+    stage.shot()
+
+
 async def _film(stage: Stage) -> None:
     """A fork, a copy on write, and back in time."""
     await stage.press("f3")
@@ -92,6 +120,9 @@ SCENES = {
     "tree": Scene(170, 36, _tree),
     "inspector": Scene(170, 46, _inspector),
     "inspector-wide": Scene(250, 56, _inspector),
+    "alternatives": Scene(120, 34, _alternatives),
+    "beams": Scene(120, 40, _beams),
+    "drafts": Scene(120, 40, _drafts),
     "film": Scene(150, 40, _film),
 }
 

@@ -18,6 +18,7 @@ class Run(NamedTuple):
     """As `#rrggbb`."""
     background: str
     bold: bool
+    underline: bool = False
 
 
 Row = tuple[Run, ...]
@@ -38,12 +39,12 @@ def _row(segments: list[Segment]) -> Row:
     return tuple(run for run in runs if run.cells)
 
 
-def _look(style: Style) -> tuple[str, str, bool]:
+def _look(style: Style) -> tuple[str, str, bool, bool]:
     color = _hex(style, "color", foreground=True)
     background = _hex(style, "bgcolor", foreground=False)
     if style.reverse:
         color, background = background, color
-    return color, background, bool(style.bold)
+    return color, background, bool(style.bold), bool(style.underline)
 
 
 def _hex(style: Style, which: str, *, foreground: bool) -> str:

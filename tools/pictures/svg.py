@@ -15,6 +15,7 @@ WIDTH, HEIGHT = 8.4, 18.0
 NO_BREAK_SPACE = "\u00a0"
 _FONT = 14
 _MARGIN = 12
+_UNDERLINED = 'text-decoration="underline" '
 _STYLE = f"text{{font:{_FONT}px 'DejaVu Sans Mono',Menlo,Consolas,monospace}}"
 
 
@@ -109,7 +110,7 @@ def _text(run: Run, top: float, palette: _Palette) -> str:
     cells = run.cells - (len(run.text) - len(text))
     return (
         f'<text class="{palette.name(run.color, bold=run.bold)}" x="{first * WIDTH:g}" y="{top + 13.5:g}" '
-        f'textLength="{cells * WIDTH:g}" lengthAdjust="spacingAndGlyphs">'
+        f'{_UNDERLINED if run.underline else ""}textLength="{cells * WIDTH:g}" lengthAdjust="spacingAndGlyphs">'
         f"{escape(text.replace(' ', NO_BREAK_SPACE))}</text>"
     )
 

@@ -37,7 +37,7 @@ def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput)
     """
     for part, told in zip(scheduled, output.logprobs or (), strict=bool(output.logprobs)):
         seq = part.sequence
-        missing = len(seq.token_ids) - seq.num_prompt_tokens - len(seq.logprobs)
+        missing = len(seq.token_ids) - seq.num_prompt_tokens - seq.num_begun_tokens - len(seq.logprobs)
         seq.logprobs += told[: max(0, missing)]  # those after the token that ended it were dropped
     for part, told in zip(scheduled, output.prompt_logprobs or (), strict=bool(output.prompt_logprobs)):
         known = part.sequence.prompt_logprobs

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
-from pagedchat.bounds import shown
+from pagedchat.bounds import is_unicode, shown
 from pagedchat.errors import InvalidValueError, PagedChatError
 
 MOST_CHARACTERS = 2000
@@ -92,6 +92,8 @@ def server_address(text: str, named: Mapping[str, ServerAddress], key_env: str =
         InvalidValueError: it is neither.
     """
     place, _, model = text.strip().partition("#")
+    if not is_unicode(model) or len(model) > MOST_CHARACTERS:
+        raise InvalidValueError(f"--server names the model {shown(model)}, which is no name.", _EXAMPLE)
     if place in named:
         server = named[place]
         return server.with_model(model) if model else server
@@ -120,7 +122,7 @@ def checked_url(option: str, text: str) -> str:
         raise InvalidValueError(f"{option} is {shown(text)}, which is no URL.", _EXAMPLE)
     if parts.scheme not in ("http", "https"):
         raise InvalidValueError(f"{option} is {shown(text)}: servers speak http or https.", _EXAMPLE)
-    if "@" in parts.netloc or parts.query:
+    if "@" in text or parts.query:
         raise InvalidValueError(
             f"{option} has a name, a key or a query in it, which would be seen on the screen and kept.",
             "Put the key into a variable and name that with --api-key-env or api_key_env.",

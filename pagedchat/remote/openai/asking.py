@@ -19,6 +19,7 @@ from pagedchat.events import (
     RequestWaits,
     TextDelta,
 )
+from pagedchat.remote.openai.http import BOUNDS
 from pagedchat.remote.openai.plain import at
 from pagedchat.remote.openai.reply import ReplyReader
 from pagedchat.remote.openai.told import Told, is_busy, refuses_usage, retry_after
@@ -103,8 +104,7 @@ class Asking:
             self._gave_up = True
             self._task.cancel()
         elif silent >= QUIET_SECONDS:
-            rest = f"given up after {self._timeout:.0f} s, Esc stops it"
-            self._say(f"waits for {self._waits_for}: {silent:.0f} s, {rest}")
+            self._say(f"waits for {self._waits_for}: {silent:.0f} s of {self._timeout:.0f}, Esc stops it")
 
     def stop(self) -> None:
         """The user has had enough: it ends with the text that it has."""
@@ -185,9 +185,10 @@ class Asking:
         finally:
             await _close(stream)
         self._add(self._reader.end())
-        if self._reader.reason is None:
+        bounds = (at(stream, "response", "extensions") or {}).get(BOUNDS)
+        if self._reader.reason is None and not (bounds is not None and bounds.has_ended):
             raise self._told.cut()
-        self._end(self._reader.reason)
+        self._end(self._reader.reason or "stop")
 
     def _take(self, piece: Any) -> None:
         error = at(piece, "error")

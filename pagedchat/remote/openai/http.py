@@ -6,6 +6,7 @@ Nothing is asked again by itself; when to try again is the link's business, and 
 """
 
 import importlib
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ MOST_STREAM = 64 << 20
 """Bytes of a whole stream: 200,000 tokens as servers wrap them."""
 MOST_ANSWER = 8 << 20
 """Bytes of any other answer."""
+BOUNDS = "pagedchat.bounds"
+"""Under which a response has its `Bounds`, among its extensions."""
+_LAST_LINE = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_LAST_LINE_BYTES = 16
 NO_KEY = "none"
 """Sent to servers that want no key: the client does not go without."""
 
@@ -82,17 +87,21 @@ def _bounding(http: Any) -> Any:
         if response.headers.get("content-encoding", "identity").lower() not in ("identity", ""):
             raise TooMuchError("a compressed answer, which was not asked for")
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = Bounded(response.stream, Bounds(is_stream))
+        response.extensions[BOUNDS] = bounds = Bounds(is_stream)
+        response.stream = Bounded(response.stream, bounds)
 
     return bound
 
 
 class Bounds:
-    """Counts the bytes of one answer."""
+    """Counts the bytes of one answer, and sees a stream's last line."""
 
     def __init__(self, is_stream: bool) -> None:
+        self.has_ended = False
+        """Whether the stream was closed as streams are: `data: [DONE]`. Some servers tell their end only so."""
         self._is_stream = is_stream
         self._total = self._line = 0
+        self._tail = b"\n"
 
     def take(self, chunk: bytes) -> None:
         """So many more came.
@@ -105,6 +114,8 @@ class Bounds:
         if self._total > most:
             raise TooMuchError(f"more than {format_size(most)}")
         if self._is_stream:
+            self._tail = self._tail[-_LAST_LINE_BYTES:] + chunk
+            self.has_ended = self.has_ended or bool(_LAST_LINE.search(self._tail))
             first, *others = chunk.split(b"\n")
             longest = max(self._line + len(first), *map(len, others), 0)
             self._line = len(others[-1]) if others else self._line + len(first)

@@ -123,7 +123,7 @@ class OpenAILink:
             await self._open()
             assert self._client is not None  # noqa: S101 - that is what opening does
             async with asyncio.timeout(MODELS_SECONDS):
-                self._found = await find_models(self._client)
+                self._found = await find_models(self._client, self.address.model)
             if self.address.kind:
                 self._found = self._found._replace(kind=kind_of(NAMES[self.address.kind]))
             model = self._choose()
@@ -251,6 +251,13 @@ class OpenAILink:
             self._emit(RequestFailed(
                 command.session_id, command.request_id,
                 f"{self._told.name} is not known to go on in the middle of a reply.", "^G asks the prompt again.",
+            ))  # fmt: skip
+            return
+        if command.begun or command.beam_width:
+            what = "searches no beams" if command.beam_width else "puts no tokens into a reply"
+            self._emit(RequestFailed(
+                command.session_id, command.request_id, f"{self._told.name} is a server and {what}.",
+                "An engine here does (/move).",
             ))  # fmt: skip
             return
         assert self._client is not None  # noqa: S101 - there is one where there is a model

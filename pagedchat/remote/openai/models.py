@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 10_000
 _MOST_NAME = 1000
+_NO_LIST = (404, 405, 501)
+"""What servers answer that have no list of models."""
 
 
 class FoundModels(NamedTuple):
@@ -25,14 +27,19 @@ class FoundModels(NamedTuple):
     """Name -> tokens that fit, 0 where that is not told."""
 
 
-async def find_models(client: "AsyncOpenAI") -> FoundModels:
-    """Ask for the list.
+async def find_models(client: "AsyncOpenAI", named: str = "") -> FoundModels:
+    """Ask for the list. A server without one is taken at its word where a model is `named`.
 
     Raises:
         Exception: whatever the client raises.
         ValueError: the answer is no list of models.
     """
-    listed = at(await client.models.list(), "data")
+    try:
+        listed = at(await client.models.list(), "data")
+    except Exception as error:
+        if not named or at(error, "status_code") not in _NO_LIST:
+            raise
+        return FoundModels(UNKNOWN, {})
     if not isinstance(listed, list):
         raise ValueError("no list of models")
     contexts: dict[str, int] = {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_QUOTED = 300
 _BUSY = frozenset({429, 502, 503, 504})
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _LIKE_A_KEY = re.compile(r"\b(?:sk|hf|gsk|xai)[-_][\w*-]{4,}")
 
 
@@ -74,9 +75,11 @@ class Told:
             return PagedChatError(
                 f"{self.name} does not answer: no connection within {CONNECT_SECONDS:.0f} s.", self._check()
             )
-        reason = self.quoted(first_line(cause), 120) if cause is not None else "no reason given"
+        reason = self.quoted(_ERRNO.sub("", first_line(cause)), 120) if cause is not None else "no reason given"
         if type(cause).__name__ in ("ConnectError", "UnsupportedProtocol"):
             return PagedChatError(f"{self.name} cannot be reached: {reason}.", self._check())
+        if "peer closed connection" in reason:  # and a technical reason that says no more
+            return PagedChatError(f"{self.name} cut the connection in the middle of its answer.")
         return PagedChatError(f"{self.name} cut the connection: {reason}.")
 
     def _failed(self, status: int, error: Exception) -> PagedChatError:

@@ -132,28 +132,69 @@ class GeneratedAnswer(Response):
         return None
 
     async def _until_over(self, writer: Writer, receive: Receive) -> ApiError | None:
-        """Until the work is done, its client has gone, or it is cut; what is to be told of it."""
-        work = asyncio.ensure_future(self._work(writer))
-        gone = asyncio.ensure_future(_client_has_gone(receive))
-        cut = asyncio.ensure_future(self._admission.cut.wait())
-        try:
-            await asyncio.wait((work, gone, cut), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return self._told(work.exception())
-            return not_ready("The server ends, and this reply with it.") if cut.done() else None
-        finally:
-            for task in (work, gone, cut):
-                task.cancel()
-            await asyncio.gather(work, gone, cut, return_exceptions=True)
+        """Until the work is done, its client has gone, or it is cut; what is to be told of it.
 
-    def _told(self, error: BaseException | None) -> ApiError | None:
+        The work is done by the task that is here, which whoever ends it cancels: a task less for each request.
+        """
+        interruption = _Interruption()
+        gone = asyncio.ensure_future(_client_has_gone(receive))
+        gone.add_done_callback(interruption.client_has_gone)
+        self._admission.on_cut.add(interruption.is_cut)
+        try:
+            await self._work(writer)
+        except asyncio.CancelledError:
+            return interruption.error_or_raise()
+        except Exception as error:
+            return self._told(error)
+        finally:
+            interruption.is_over = True
+            self._admission.on_cut.discard(interruption.is_cut)
+            gone.cancel()
+        return None
+
+    def _told(self, error: Exception) -> ApiError:
         match error:
-            case None | ApiError():
+            case ApiError():
                 return error
             case PagedChatError():
                 return from_engine(error, self._naming)
         log.error("A request failed.", exc_info=error)
         return unexpected()
+
+
+class _Interruption:
+    """Ends the work of the task that makes it, by cancelling it."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._error: ApiError | None = None
+        self._is_ours = False
+        self.is_over = False
+        """Set when there is nothing left to end."""
+
+    def client_has_gone(self, gone: "asyncio.Future[None]") -> None:
+        """Nobody reads the rest."""
+        if not gone.cancelled():
+            self._end()
+
+    def is_cut(self) -> None:
+        """The server ends."""
+        self._end(not_ready("The server ends, and this reply with it."))
+
+    def error_or_raise(self) -> ApiError | None:
+        """After a cancellation: what is to be told, where it was ours.
+
+        Raises:
+            CancelledError: somebody else's.
+        """
+        if not self._is_ours or self._task is None or self._task.uncancel():
+            raise asyncio.CancelledError
+        return self._error
+
+    def _end(self, error: ApiError | None = None) -> None:
+        if not self.is_over and not self._is_ours and self._task is not None:
+            self._is_ours, self._error = True, error
+            self._task.cancel()
 
 
 async def _client_has_gone(receive: Receive) -> None:

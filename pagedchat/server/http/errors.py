@@ -27,7 +27,7 @@ _TYPES = {
 }
 _WORDS = re.compile(r"[a-z]\w*(?:\.\w+)*")
 _TOO_LONG = re.compile(r"prompt has \d")
-_SPOKEN_OF = {"stop strings": "stop", "Stop token": "stop_token_ids", "truncated": "truncate_prompt_tokens"}
+_SPOKEN_OF = {"stop strings": "stop", "Stop token": "stop_token_ids", "telling it of tools": "tools"}
 """Words of the engine's sentences that speak of a field without its name."""
 
 
@@ -120,8 +120,8 @@ class Naming:
 def from_engine(error: PagedChatError, naming: Naming) -> ApiError:
     """What the engine says of a request, as an error of this API."""
     message = naming.reworded(str(error))
-    if isinstance(error, EngineStateError | EngineDeadError):
-        return not_ready(message)
+    if isinstance(error, EngineStateError | EngineDeadError):  # its hint is for who runs the server
+        return not_ready(f"{error.message} Ask again in a moment.")
     named = naming.of(error.message)
     if isinstance(error, InvalidValueError):
         return ApiError(400, message, named or naming.prompt, "invalid_value")

@@ -24,6 +24,7 @@ def template_messages(messages: Sequence[ChatMessage], max_model_len: int) -> li
     """
     if not messages:
         raise ApiError(400, "messages is empty. Give at least one.", "messages", "invalid_value")
+    check_entries(len(messages), max_model_len, "messages")
     told = [_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
     check_length(sum(len(message["content"]) for message in told), max_model_len, "messages")
     return told
@@ -40,6 +41,19 @@ def check_length(characters: int, max_model_len: int, field: str) -> None:
         raise ApiError(
             400, f"{field} has {characters:,} characters. The model's context is {max_model_len:,} tokens, "
             f"and more than {most:,} characters are no prompt for it.", field, "context_length_exceeded",
+        )  # fmt: skip
+
+
+def check_entries(count: int, max_model_len: int, field: str) -> None:
+    """The same of tokens, or of turns, each of which takes one at least.
+
+    Raises:
+        ApiError: there are more than a context has tokens.
+    """
+    if count > max_model_len:
+        raise ApiError(
+            400, f"{field} has {count:,} entries. The model's context is {max_model_len:,} tokens.", field,
+            "context_length_exceeded",
         )  # fmt: skip
 
 

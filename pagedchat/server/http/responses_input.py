@@ -5,7 +5,7 @@ from typing import Any
 
 from pagedchat.bounds import shown
 from pagedchat.server.http.errors import ApiError
-from pagedchat.server.http.messages import check_length, text_of
+from pagedchat.server.http.messages import check_entries, check_length, text_of
 from pagedchat.server.http.schemas.common import (
     Function,
     FunctionName,
@@ -35,6 +35,7 @@ def messages_of(body: ResponsesBody, max_model_len: int) -> list[dict[str, Any]]
     if isinstance(body.input, str):
         told.append({"role": "user", "content": body.input})
     else:
+        check_entries(len(body.input), max_model_len, "input")
         told += _turns(body.input)
     if not told:
         raise ApiError(400, "input is empty. Give a text, or items.", "input", "invalid_value")

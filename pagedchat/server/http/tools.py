@@ -11,7 +11,7 @@ import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.server.http.errors import ApiError
-from pagedchat.server.http.schemas.common import NamedTool, Tool, ToolChoice
+from pagedchat.server.http.schemas.common import Function, NamedTool, Tool, ToolChoice
 from pagedchat.server.replies.tool_calls import CallSplitter
 from pagedchat.server.replies.tool_formats import ToolFormat
 from pagedchat.structured.params import StructuredOutputsParams
@@ -83,19 +83,34 @@ def call_id() -> str:
 
 
 def _form_of_list(tools: Sequence[Tool], one_call: bool) -> StructuredOutputsParams:
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.function.name},
-                "arguments": tool.function.parameters or _ANY_OBJECT,
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
+    definitions: dict[str, Any] = {}  # of all tools: references go from the root of a schema, which is ours
+    calls = [_form_of_call(tool.function, definitions) for tool in tools]
     form: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
     if one_call:
         form["maxItems"] = 1
+    if definitions:
+        form["$defs"] = definitions
     return StructuredOutputsParams(json=form)
+
+
+def _form_of_call(function: Function, definitions: dict[str, Any]) -> dict[str, Any]:
+    parameters = _without_definitions(function.parameters or _ANY_OBJECT, definitions)
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function.name}, "arguments": parameters},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _without_definitions(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema without its `$defs`, which are put to the others."""
+    own = schema.get("$defs")
+    if not isinstance(own, dict):
+        return schema
+    for name, definition in own.items():
+        if definitions.setdefault(name, definition) != definition:
+            raise ApiError(
+                400, f"Two tools define {shown(name)} in $defs, and not alike.", "tools", "invalid_value"
+            )
+    return {key: value for key, value in schema.items() if key != "$defs"}

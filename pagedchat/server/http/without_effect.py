@@ -2,6 +2,7 @@
 refused with the reason. Knows names alone."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -66,10 +67,15 @@ def check_no_effect(body: msgspec.Struct, ignored: frozenset[str] = frozenset())
     Raises:
         ApiError: it asks for something that is not there.
     """
-    for name in body.__struct_fields__:
-        known = TABLE.get(name)
-        if known is None or name in ignored:
-            continue
+    for name, known in _of_type(type(body)):
         value = getattr(body, name)
-        if value is not None and not any(type(value) is type(each) and value == each for each in known.neutral):
+        if value is None or name in ignored:
+            continue
+        if not any(type(value) is type(each) and value == each for each in known.neutral):
             raise ApiError(400, f"{name} is {shown(value)}. {known.why}", name, "unsupported_parameter")
+
+
+@cache
+def _of_type(kind: type[msgspec.Struct]) -> list[tuple[str, NoMeaning]]:
+    """Of a body's fields those of the table."""
+    return [(name, TABLE[name]) for name in kind.__struct_fields__ if name in TABLE]

@@ -41,7 +41,7 @@ class ThoughtSplitter:
         if self.answering:
             return [Text(text)] if text else []
         self._held += text
-        if not self._closing and not self._find_opening():
+        if not self._has_thought and not self._find_opening():
             return []
         return self._feed_thought() if self._closing else self._answer(self._held)
 

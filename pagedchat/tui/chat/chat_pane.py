@@ -10,6 +10,8 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.sanitize import drawable, one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.engine.mirror import CacheMirror
+from pagedchat.errors import PagedChatError
+from pagedchat.tui.chat.alternatives_panel import AlternativesPanel
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.pane_title import pane_footnote, pane_title, past_title, rule_style
 from pagedchat.tui.chat.transcript import Transcript
@@ -73,6 +75,7 @@ class ChatPane(QuietBorder, Vertical):
         self.session = session
         self._view = view
         self.transcript = Transcript(session, note)
+        self.alternatives = AlternativesPanel(session)
         self.composer = Composer(history)
         self._notice = Static(classes="notice")
         self._prompt = Horizontal(classes="prompt")
@@ -84,8 +87,9 @@ class ChatPane(QuietBorder, Vertical):
         self._lit_seen: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
-        """Transcript over notice over prompt."""
+        """Transcript over what is known of a token over notice over prompt."""
         yield self.transcript
+        yield self.alternatives
         yield self._notice
         with self._prompt:
             yield Static("›", classes="prompt-sign")
@@ -107,7 +111,9 @@ class ChatPane(QuietBorder, Vertical):
             reading = self._reading.reading(self._view.info)
             self.transcript.refresh_view(marker, found=found, reading=reading)
         else:
+            self.alternatives.close()
             self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")
+        self.alternatives.refresh_view()
         if self._lit_block is not None:
             self._light(reveal=False)
         self._refresh_notice()
@@ -186,6 +192,31 @@ class ChatPane(QuietBorder, Vertical):
         tokens = chat_tokens(self.session, self._view) if holds else None
         self.transcript.light(tokens.passages_of(self._lit_block) if tokens else [], reveal=reveal)
 
+    # --- how sure the model was ---------------------------------------------------------------------
+
+    def open_alternatives(self) -> None:
+        """The alternatives of the newest reply, or put away.
+
+        Raises:
+            PagedChatError: nothing is known of any reply.
+        """
+        if self.alternatives.has_focus:
+            self.alternatives.close()
+        elif self._view.past is not None or not self.alternatives.open(self.alternatives.place):
+            raise PagedChatError(*_nothing_told(self.session, past=self._view.past is not None))
+
+    @on(Transcript.TokenClicked)
+    def _token_clicked(self, event: Transcript.TokenClicked) -> None:
+        event.stop()
+        self.alternatives.open(event.place)
+
+    @on(AlternativesPanel.Moved)
+    def _moved(self, event: AlternativesPanel.Moved) -> None:
+        event.stop()
+        self.transcript.point_at(event.place, reveal=True)
+        if event.place is None and self.screen.focused in (self.alternatives, None):
+            self.take_focus()
+
     # --- input --------------------------------------------------------------------------------------
 
     def take_focus(self) -> None:
@@ -193,7 +224,7 @@ class ChatPane(QuietBorder, Vertical):
         self.screen.set_focus(self.composer, scroll_visible=False)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """The composer has the keyboard."""
+        """The composer, or what is known of a token, has the keyboard."""
         self.post_message(ChatFocused(self.session.session_id))
 
     def on_click(self, event: events.Click) -> None:
@@ -227,6 +258,21 @@ class ChatPane(QuietBorder, Vertical):
             self.transcript.scroll_page(event.pages)
         else:
             self.transcript.scroll_to_end()
+
+
+def _nothing_told(session: ChatSession, *, past: bool) -> tuple[str, str]:
+    """Why nothing is known of a chat's replies, and what to do."""
+    if past:
+        return "How sure the model was is not recorded.", "Go back to the live engine."
+    if not session.shows_likelihood:
+        return "How sure the model was is not asked for in this chat.", "/logprobs on asks from the next reply on."
+    if not any(entry.turn.role == "assistant" for entry in session.entries):
+        return "There is no reply yet.", "Send a prompt first."
+    return (
+        "How sure the model was of these replies is not known: they are from before /logprobs was on, or from an "
+        "earlier run of the program.",
+        "Ask again, with ^G.",
+    )
 
 
 def notice_content(notice: Notice) -> Content:

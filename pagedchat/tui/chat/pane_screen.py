@@ -289,7 +289,7 @@ class PaneScreen(GroupScreen):
     def _chat_focused(self, event: ChatFocused) -> None:
         """A click may have chosen another chat. The message may be old: what has the keyboard now, counts."""
         chat, pane = self._groups.get(event.session_id), self._pane(event.session_id)
-        if chat is not None and pane is not None and self.focused is pane.composer:
+        if chat is not None and pane is not None and self.focused in (pane.composer, pane.alternatives):
             self._show_focus(chat)
 
     def _show_focus(self, chat: ChatSession) -> None:

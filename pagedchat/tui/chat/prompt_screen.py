@@ -113,11 +113,19 @@ class PromptScreen(PaneScreen):
         self._give_back(self.focused_chat, text)
         self._refocus()
 
-    def send_to(self, chats: Iterable[ChatSession], prompt: str) -> None:
-        """One prompt to several chats, once to each; of two slashes before it, one only protects the other."""
+    def filled(self, prompt: str) -> str:
+        """A prompt as it is sent: with the files that it names, and without a slash that only protects another.
+
+        Raises:
+            PagedChatError: a file cannot be put in.
+        """
         from pagedchat.tui.commands.syntax import literal  # noqa: PLC0415 - as above
 
-        filled = self._filled(literal(prompt))
+        return self._filled(literal(prompt))
+
+    def send_to(self, chats: Iterable[ChatSession], prompt: str) -> None:
+        """One prompt to several chats, once to each; of two slashes before it, one only protects the other."""
+        filled = self.filled(prompt)
         for chat in dict.fromkeys(chats):
             desk = self._desk_of(chat)
             if desk.needs_successor(chat, filled):

@@ -15,10 +15,12 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
 from pagedchat.tui.actions import CHAT_ACTIONS, FOCUS_BINDINGS, bindings
+from pagedchat.tui.chat.alternatives_panel import AlternativesPanel
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.prompt_screen import PromptScreen
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.view.chats.layout import next_layout
+from pagedchat.view.chats.likelihood import TokenPlace
 from pagedchat.view.key_names import with_keys
 from pagedchat.view.sentences.words import count
 
@@ -64,7 +66,8 @@ class ChatScreen(PromptScreen):
 
     def action_focus_chat(self, step: int) -> None:
         """To the next chat or the one before; the inspector's panels, when it is open, come after the last."""
-        places = [place for place in self._panel.panels.places if place.display] if self._panel is not None else []
+        panels = self._panel.panels if self._panel is not None and self._panel.panels.display else None
+        places = [place for place in panels.places if place.display] if panels is not None else []
         stops: list[ChatSession | Panel] = [*self._groups.chats, *places]
         inside = self._panel.panels.focused_panel() if self._panel is not None and self.in_panel else None
         here = stops.index(inside if inside is not None else self.focused_chat)
@@ -88,6 +91,8 @@ class ChatScreen(PromptScreen):
         elif not self.stop_replies([chat]):
             self.clear_selection()
             self.light_block(None)
+            if (pane := self._pane(chat.session_id)) is not None:
+                pane.alternatives.close()
             if chat.notice is not None:
                 chat.dismiss()
         self.refresh_view()
@@ -181,6 +186,37 @@ class ChatScreen(PromptScreen):
         self._program.say("Replies are drawn as Markdown." if drawn else "Replies are drawn as they were written.")
         self.refresh_view()
 
+    def show_likelihood(self, chats: Iterable[ChatSession], count: int | None) -> None:
+        """Ask of the replies to come how sure the model was, and for so many alternatives of each token; `None`
+        asks no more, and replies are not coloured."""
+        for chat in chats:
+            chat.set_sampling("logprobs", count)
+        self.refresh_view()
+
+    def action_alternatives(self) -> None:
+        """The alternatives of each token of this chat's replies, or back to the prompt."""
+        pane = self._pane(self._focused_id)
+        with self.saying():
+            if pane is not None:
+                pane.open_alternatives()
+
+    @on(AlternativesPanel.ForkWanted)
+    async def _token_fork_wanted(self, event: AlternativesPanel.ForkWanted) -> None:
+        chat = self._groups.get(event.session_id)
+        with self.saying():
+            if chat is not None:
+                await self.fork_with_token(chat, event.place, event.token_id)
+
+    async def fork_with_token(self, source: ChatSession, place: TokenPlace, token_id: int) -> None:
+        """A new chat to the right that goes on from within a reply with another token.
+
+        Raises:
+            PagedChatError: the reply is another one by now.
+        """
+        child = self._desk_of(source).fork_with_token(source, place, token_id)
+        await self.add_pane(child, after=source)
+        self.focus_chat(child)
+
     def action_copy_reply(self) -> None:
         """The newest reply of this chat as plain text."""
         with self.saying():
@@ -265,11 +301,26 @@ class ChatScreen(PromptScreen):
             PagedChatError: a reply is being written.
         """
         self._check_idle(chat)
-        before, twins = chat, self._desk.twins(chat, count - 1, prompt)
+        filled, desk = self.filled(prompt), self._desk_of(chat)
+        before, twins = chat, desk.twins(chat, count - 1, prompt)
         for child in twins:
             await self.add_pane(child, after=before)
             before = child
-        self.send_to([chat, *twins], prompt)
+        if desk.needs_successor(chat, filled):
+            self.send_to([chat, *twins], prompt)
+        else:
+            desk.submit_together([chat, *twins], filled)
+        self.refresh_view()
+
+    def search_reply(self, chat: ChatSession, beam_width: int, prompt: str = "") -> None:
+        """A reply by beam search, to this prompt, or another one to the last.
+
+        Raises:
+            PagedChatError: a reply is being written, or there was no prompt.
+        """
+        self._check_idle(chat)
+        if not self._desk_of(chat).search(chat, beam_width, self.filled(prompt)):
+            raise PagedChatError("There is no prompt to answer.", "Type /beam N PROMPT, or send one first.")
         self.refresh_view()
 
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:

@@ -2,6 +2,7 @@
 changed is wrapped and drawn again, so a long chat costs no more than a short one.
 """
 
+from rich.cells import set_cell_size
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
@@ -11,15 +12,16 @@ from textual.strip import Strip
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.chat.following_view import FollowingView
-from pagedchat.tui.chat.transcript_paint import TranscriptPaint
+from pagedchat.tui.chat.transcript_paint import Tint, TranscriptPaint
 from pagedchat.tui.kit.line_view import laid_over
 from pagedchat.tui.kit.selected_text import selection_style
 from pagedchat.view.chats.chat_rows import ChatRows, Splice
 from pagedchat.view.chats.chat_tokens import Passage
+from pagedchat.view.chats.likelihood import TokenPlace, passage_of, row_likelihoods, token_at, told_of
 from pagedchat.view.chats.reading import Reading
 from pagedchat.view.chats.row_spans import Span, passages, spans_by_row, text_span
 from pagedchat.view.chats.transcript_rows import GUTTER, PENDING, Row
-from pagedchat.view.markdown.pieces import copied
+from pagedchat.view.markdown.pieces import copied, source_span
 
 
 class Transcript(FollowingView, can_focus=False):
@@ -38,6 +40,10 @@ class Transcript(FollowingView, can_focus=False):
         "transcript--badge",
         "transcript--past",
         "transcript--lit",
+        "transcript--likely",
+        "transcript--unsure",
+        "transcript--doubtful",
+        "transcript--token",
         "transcript--strong",
         "transcript--emphasis",
         "transcript--strike",
@@ -105,12 +111,23 @@ class Transcript(FollowingView, can_focus=False):
         & > .transcript--comment { color: $foreground 50%; text-style: italic; }
         & > .transcript--inserted { color: $text-success; }
         & > .transcript--deleted { color: $text-error; }
+        & > .transcript--likely { background: $warning 14%; }
+        & > .transcript--unsure { background: $warning 30%; text-style: underline; }
+        & > .transcript--doubtful { background: $warning 48%; text-style: bold underline; }
+        & > .transcript--token { text-style: reverse bold; }
         & > .transcript--lit { background: $accent 35%; text-style: underline; }
     }
     """
 
     class SelectionChanged(Message):
         """Other text of this chat is selected than before, or none."""
+
+    class TokenClicked(Message):
+        """A token of a reply was clicked of which it is known how likely it was."""
+
+        def __init__(self, place: TokenPlace) -> None:
+            super().__init__()
+            self.place = place
 
     def __init__(self, session: ChatSession, note: str = "") -> None:
         """`note` is said about the model while the chat is empty."""
@@ -128,6 +145,11 @@ class Transcript(FollowingView, can_focus=False):
         self._lit: list[Passage] = []
         self._lit_spans: dict[int, list[Span]] = {}
         """Row -> spans of its text that are lit."""
+        self._tints = False
+        """Whether replies are coloured by how sure the model was."""
+        self._token: TokenPlace | None = None
+        """The token under the cursor."""
+        self._token_spans: dict[int, list[Span]] = {}
         self._shown: object = None
         self._width = 0
         """Cells of the rows that are laid out."""
@@ -149,6 +171,9 @@ class Transcript(FollowingView, can_focus=False):
             return
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
         self._reading = reading
+        if self._tints is not (tints := self._session.shows_likelihood and past is None):
+            self._tints, self._strips = tints, [None] * len(self._strips)
+            self.refresh()
         self._lay_out()
 
     def say_of_the_model(self, note: str) -> None:
@@ -168,6 +193,8 @@ class Transcript(FollowingView, can_focus=False):
         self._make_visible()
         if self._lit:
             self._place_lit()
+        if self._token is not None:
+            self.point_at(self._token)
 
     def _update_rows(self, width: int) -> int:
         """Take over what changed; returns the first row that is another one."""
@@ -238,9 +265,49 @@ class Transcript(FollowingView, can_focus=False):
         return True
 
     def on_click(self, event: events.Click) -> None:
-        """The row of a thought is a button."""
-        if not self.text_selection and not self.has_badge(event.y):
-            self.toggle_thought(round(self.scroll_y) + event.y)
+        """The row of a thought is a button; so is a token of which something is told."""
+        if self.text_selection or self.has_badge(event.y):
+            return
+        row = round(self.scroll_y) + event.y
+        if not self.toggle_thought(row) and (place := self._token_at(event.x, row)) is not None:
+            event.stop()
+            self.post_message(self.TokenClicked(place))
+
+    # --- how sure the model was ---------------------------------------------------------------------
+
+    def point_at(self, place: TokenPlace | None, *, reveal: bool = False) -> None:
+        """The cursor stands on this token; with `reveal` it is scrolled to if it is out of sight."""
+        self._token = place
+        before, self._token_spans = self._token_spans, {}
+        if place is not None:
+            found = [passage_of(self._session, place)]
+            self._make_turns(found)
+            self._token_spans = spans_by_row(self._chat, found)
+        for index in before.keys() | self._token_spans.keys():
+            if before.get(index) != self._token_spans.get(index):
+                self._redraw_row(index)
+        if reveal and self._token_spans:
+            self.scroll_to_line(min(self._token_spans))
+
+    def _token_at(self, x: int, index: int) -> TokenPlace | None:
+        """The token that is drawn in a cell."""
+        if not self._tints or not 0 <= index < len(self._rows) or x < GUTTER:
+            return None
+        row, part = self._rows[index], self._chat.part_at(index)
+        at = len(set_cell_size(row.text, x - GUTTER + 1)) - 1
+        source = source_span(row.pieces, at, at + 1) if 0 <= at < len(row.text) else None
+        if part is None or source is None:
+            return None
+        token = token_at(told_of(self._session, part.turn), source[0])
+        return None if token is None else TokenPlace(part.turn, token)
+
+    def _tints_of(self, index: int) -> list[Tint]:
+        part = self._chat.part_at(index) if self._tints else None
+        told = told_of(self._session, part.turn) if part is not None else ()
+        if not told:
+            return []
+        found = row_likelihoods(told, self._rows[index].pieces)
+        return [(start, end, self._component(name)) for start, end, name in found]
 
     # --- drawing ------------------------------------------------------------------------------------
 
@@ -263,9 +330,12 @@ class Transcript(FollowingView, can_focus=False):
             return strip.apply_offsets(0, index)
         kept = self._strips[index]
         if kept is None:
-            lit = self._lit_spans.get(index, ())
-            chosen = self._component("lit") if lit else self._own_style
-            kept = self._paint.row(self._rows[index], lit, chosen, self.size.width).apply_offsets(0, index)
+            lit, name = self._lit_spans.get(index, ()), "lit"
+            if token := self._token_spans.get(index):
+                lit, name = token, "token"
+            chosen = self._component(name) if lit else self._own_style
+            kept = self._paint.row(self._rows[index], lit, chosen, self.size.width, tints=self._tints_of(index))
+            kept = kept.apply_offsets(0, index)
             self._strips[index] = kept  # with its place, so that what Textual works out about it is kept as well
         return kept
 
@@ -338,11 +408,18 @@ class Transcript(FollowingView, can_focus=False):
 
     def _place_lit(self) -> None:
         """Draw the rows again whose light changed."""
-        if self._take_over(self._chat.make_turns([passage.turn for passage in self._lit])):
-            self.set_virtual_size(Size(self._width, len(self._rows)))
-            self.refresh()
+        self._make_turns(self._lit)
         before, self._lit_spans = self._lit_spans, spans_by_row(self._chat, self._lit)
         for index in before.keys() | self._lit_spans.keys():
-            if before.get(index) != self._lit_spans.get(index) and index < len(self._strips):
-                self._strips[index] = None
-                self.refresh(Region(0, index - self.scroll_offset.y, self.size.width, 1))
+            if before.get(index) != self._lit_spans.get(index):
+                self._redraw_row(index)
+
+    def _make_turns(self, wanted: list[Passage]) -> None:
+        if self._take_over(self._chat.make_turns([passage.turn for passage in wanted])):
+            self.set_virtual_size(Size(self._width, len(self._rows)))
+            self.refresh()
+
+    def _redraw_row(self, index: int) -> None:
+        if index < len(self._strips):
+            self._strips[index] = None
+            self.refresh(Region(0, index - self.scroll_offset.y, self.size.width, 1))

@@ -2,6 +2,7 @@
 
 from pagedchat.chat.plain_text import replies
 from pagedchat.chat.sanitize import one_line
+from pagedchat.engine.groups.beam_params import MAX_BEAM_WIDTH
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.sentences.figures import context_text
@@ -47,12 +48,24 @@ def _continue(context: CommandContext, argument: str) -> None:
 
 
 async def _several(context: CommandContext, argument: str) -> None:
-    usage = "/n N PROMPT"
+    """A prompt that was answered already has one of them."""
+    usage = "/n N [PROMPT]"
     number, prompt = first_word(argument)
-    if not prompt:
-        raise CommandError("/n needs the number of answers, then the prompt.", f"Type {usage}")
     count = whole_number(number, "The number of answers", usage, low=2, high=MAX_FORKS)
-    await context.chats.ask_several(context.chat, count, prompt)
+    if prompt:
+        await context.chats.ask_several(context.chat, count, prompt)
+    elif context.chat.entries:
+        await context.chats.reply_besides(context.chat, count - 1)
+    else:
+        raise CommandError("/n needs the number of answers, then the prompt.", "Type /n N PROMPT")
+
+
+def _beam(context: CommandContext, argument: str) -> None:
+    """Another reply to the last prompt, or one to a new prompt, by beam search."""
+    usage = "/beam N [PROMPT]"
+    number, prompt = first_word(argument)
+    width = whole_number(number, "The number of beams", usage, low=2, high=MAX_BEAM_WIDTH)
+    context.chats.search_reply(context.chat, width, prompt)
 
 
 def _edit(context: CommandContext, argument: str) -> None:
@@ -176,8 +189,10 @@ COMMANDS = (
     SlashCommand("regen", "[n]", "Another reply to the last prompt; with n in so many forks", _regenerate),
     SlashCommand("continue", "", "Go on with the last reply, where it was cut short", _continue,
                  aliases=("retry",)),
-    SlashCommand("n", "N PROMPT", "One prompt, N answers side by side, in forks over the same blocks", _several,
+    SlashCommand("n", "N [PROMPT]", "N answers to this prompt or the last, side by side over its blocks", _several,
                  title="Several answers"),
+    SlashCommand("beam", "N [PROMPT]", "A reply by beam search, to a prompt or the last one; F3 N: beams",
+                 _beam, title="Beam search"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),
     SlashCommand("edit", "[@turn]", "Go back before a prompt and write it anew, as a branch", _edit),

@@ -39,8 +39,14 @@ class Chats(Protocol):
     async def ask_several(self, chat: ChatSession, count: int, prompt: str) -> None:
         """So many answers to one prompt, each in a chat of its own."""
 
+    def search_reply(self, chat: ChatSession, beam_width: int, prompt: str = "") -> None:
+        """A reply by beam search, to a new prompt or another one to the last."""
+
     def edit_prompt(self, chat: ChatSession, number: int | None = None) -> None:
         """Go back before a prompt, the last one, and write it anew."""
+
+    def show_likelihood(self, chats: Iterable[ChatSession], count: int | None) -> None:
+        """How sure the model was of the replies to come, with so many alternatives of each token; None: no more."""
 
     def take_back(self, chat: ChatSession, count: int) -> None:
         """Go back behind the reply before so many prompts."""

@@ -2,15 +2,18 @@
 
 from typing import get_args
 
+import msgspec
 from textual.theme import BUILTIN_THEMES
 
 from pagedchat.bounds import shown
 from pagedchat.chat.session import WhenFull
-from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.engine.sampling_params import MAX_LOGPROBS, SamplingOverrides
 from pagedchat.errors import InvalidValueError
 from pagedchat.tui.commands.slash_command import CommandContext, SlashCommand
 from pagedchat.tui.commands.syntax import CommandError, first_word, no_argument, whole_number
 from pagedchat.view.chats.layout import LAYOUTS
+from pagedchat.view.chats.likelihood import ALTERNATIVES
+from pagedchat.view.key_names import with_keys
 from pagedchat.view.options import MarkdownChoice, ThoughtsChoice
 from pagedchat.view.sentences.figures import settings_text
 
@@ -113,6 +116,35 @@ def _layout(context: CommandContext, argument: str) -> None:
     context.chats.set_layout(panes)
 
 
+def _logprobs(context: CommandContext, argument: str) -> None:
+    """For this chat, or for all of them and those to come."""
+    usage = "/logprobs [on|off|N] [all]"
+    how, whom = first_word(argument)
+    if how == "all":
+        how, whom = whom, how
+    if whom not in ("", "all"):
+        raise CommandError(f"/logprobs is for this chat or for all, not for {shown(whom)}.", f"Type {usage}")
+    count = _num_alternatives(how or ("off" if context.chat.shows_likelihood else "on"), usage)
+    chats = context.every_chat if whom else [context.chat]
+    context.chats.show_likelihood(chats, count)
+    if whom:
+        for group in context.program.groups:
+            group.desk.overrides = msgspec.structs.replace(group.desk.overrides, logprobs=count)
+    where = "in every chat" if whom else "here"
+    if count is None:
+        context.say(f"Replies are not coloured {where}, and nothing more is asked of their tokens.")
+    else:
+        context.say(
+            with_keys(f"From the next reply on coloured {where} by how sure the model was; Alt+P has alternatives.")
+        )
+
+
+def _num_alternatives(how: str, usage: str) -> int | None:
+    if how in ("on", "off"):
+        return ALTERNATIVES if how == "on" else None
+    return whole_number(how, "The number of alternatives", usage, low=0, high=MAX_LOGPROBS)
+
+
 def _markdown(context: CommandContext, choice: str) -> None:
     choices: dict[str, MarkdownChoice] = {"on": "on", "off": "off", "auto": "auto"}
     if choice not in choices:
@@ -141,6 +173,8 @@ def _theme(context: CommandContext, name: str) -> None:
 
 
 COMMANDS = (
+    SlashCommand("logprobs", "[on|off|N] [all]", "Replies coloured by how sure the model was; N others a token",
+                 _logprobs, choices=("on", "off", "all"), title="How sure the model was"),
     SlashCommand("set", "NAME VALUE|off", "Sampling of this chat from its next request on", _set,
                  choices=(*SETTINGS, "full"), title="Set sampling"),
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),

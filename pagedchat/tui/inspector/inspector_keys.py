@@ -62,6 +62,7 @@ PANEL_ACTIONS = (
     KeyAction(
         "inspector.sharing", "s", "toggle_sharing", "sharing", "Sharing", "What chats share, in place of the tables"
     ),
+    KeyAction("inspector.groups", "n", "toggle_groups", "beams", "Beams and drafts", "In place of the tables"),
     KeyAction("inspector.kinds", "e", "cycle_kinds", "events", "Event kinds", "Which kinds of events are shown"),
     KeyAction("inspector.each_kind", "E", "choose_kinds", "", "Each event kind", "A menu of all kinds of events"),
     KeyAction("inspector.filter", "/", "filter_events", "filter", "Filter events", "Only events with a given text"),
@@ -76,7 +77,7 @@ PANEL_ACTIONS = (
 
 INSPECTOR_ACTIONS = (*TIME_ACTIONS, *PANEL_ACTIONS)
 
-WITH_ALT = "cwzghjklstey"
+WITH_ALT = "cwzghjklsteyn"
 """Letters whose keys also work with Alt; beside the chats only so, since letters alone are typed into a chat.
 
 Alt+F, as plain terminals send it, is a word to the right in a text; Alt+1..9 are the chats; Alt+[ and Alt+] begin

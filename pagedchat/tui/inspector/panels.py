@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from pagedchat.tui.actions import bindings
 from pagedchat.tui.inspector.events.event_log import EventLog
+from pagedchat.tui.inspector.groups.group_panel import GroupPanel
 from pagedchat.tui.inspector.inspector_keys import PANEL_ACTIONS, with_alt
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.inspector.sharing.sharing_panel import SharingPanel
@@ -24,11 +25,12 @@ TWO_COLUMNS = 76
 ALL_FOUR = 27
 """Rows below which a single column shows the map and the tables only."""
 
-Panel = BlockMap | BlockTables | SharingPanel | BatchTimeline | EventLog
+SecondPanel = BlockTables | SharingPanel | GroupPanel
+Panel = BlockMap | SecondPanel | BatchTimeline | EventLog
 
 
 class Panels(Container):
-    """Four places; tables and sharing take turns in the second one."""
+    """Four places; tables, sharing and beams take turns in the second one."""
 
     DEFAULT_CSS = """
     Panels {
@@ -38,14 +40,15 @@ class Panels(Container):
         grid-rows: 1fr;
         height: 1fr;
         &.-single { grid-size: 1; grid-columns: 1fr; }
-        & BlockMap, & BlockTables, & SharingPanel, & BatchTimeline, & EventLog {
+        & BlockMap, & BlockTables, & SharingPanel, & GroupPanel, & BatchTimeline, & EventLog {
             border: round $foreground 25%;
             border-title-color: $text-muted;
             border-subtitle-color: $foreground 40%;
             padding: 0 1;
             &:focus-within { border: round $primary; border-title-color: $text-primary; }
         }
-        &.-ascii BlockMap, &.-ascii BlockTables, &.-ascii SharingPanel, &.-ascii BatchTimeline, &.-ascii EventLog {
+        &.-ascii BlockMap, &.-ascii BlockTables, &.-ascii SharingPanel, &.-ascii GroupPanel,
+        &.-ascii BatchTimeline, &.-ascii EventLog {
             border: ascii $foreground 25%;
             &:focus-within { border: ascii $primary; }
         }
@@ -63,12 +66,13 @@ class Panels(Container):
         self.block_map = BlockMap(view)
         self.block_tables = BlockTables(view)
         self.sharing = SharingPanel(view)
+        self.groups = GroupPanel(view)
         self.timeline = BatchTimeline(view)
         self.event_log = EventLog(view)
         self.every: tuple[Panel, ...] = (
-            self.block_map, self.block_tables, self.sharing, self.timeline, self.event_log,
+            self.block_map, self.block_tables, self.sharing, self.groups, self.timeline, self.event_log,
         )  # fmt: skip
-        self.second: BlockTables | SharingPanel = self.block_tables
+        self.second: SecondPanel = self.block_tables
         """What stands in the second place."""
         self.alone: Panel | None = None
         """The panel that has all the room, if one has."""
@@ -118,9 +122,16 @@ class Panels(Container):
 
     def action_toggle_sharing(self) -> None:
         """Tables, or what is shared, in the same place."""
+        self._toggle_second(self.sharing)
+
+    def action_toggle_groups(self) -> None:
+        """Tables, or the beams of a search, in the same place."""
+        self._toggle_second(self.groups)
+
+    def _toggle_second(self, panel: SecondPanel) -> None:
         before = self.second
         had_focus = self.focused_panel() is before
-        self.second = self.block_tables if before is self.sharing else self.sharing
+        self.second = self.block_tables if before is panel else panel
         if self.alone is before:
             self.alone = self.second
         self._arrange()

@@ -42,9 +42,10 @@ class InspectorScreen(SparseScreen):
         yield KeyBar([*INSPECTOR_ACTIONS, BACK, PALETTE], num_always=2)
 
     def on_mount(self) -> None:
-        """Begin on the map."""
+        """Begin on the map, or on what a server tells."""
         self.refresh_view()
-        self.panel.block_map.grid.focus()
+        first = self.panel.block_map.grid if self.panel.view.server is None else self.panel.server_panel
+        first.focus()
 
     def refresh_view(self) -> None:
         """Draw what changed in the engine since the last call."""

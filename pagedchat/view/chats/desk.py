@@ -13,6 +13,7 @@ import msgspec
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession, Notice
 from pagedchat.chat.tree import shared_length
+from pagedchat.chat.turns import Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import (
     EngineDied,
@@ -33,6 +34,7 @@ from pagedchat.view.chats.full_context import (
     summary_question,
     turns_to_leave_out,
 )
+from pagedchat.view.chats.likelihood import TokenPlace, begun_with, told_of
 from pagedchat.view.chats.names import fork_name, name_from, next_name
 from pagedchat.view.chats.reading import reading_settings
 from pagedchat.view.key_names import with_keys
@@ -73,6 +75,8 @@ class ChatDesk:
         self.focused_id = 0
         self.on_change: Callable[[], None] = _nobody_listens
         """Called after everything that is more than another piece of text."""
+        self.overrides = options.overrides
+        """Sampling of chats that are yet to be made."""
         self.reading = reading_settings(options)
         """How their replies are drawn."""
 
@@ -104,7 +108,7 @@ class ChatDesk:
         """A new, empty chat at the end; without a name it gets one from its first prompt, without a number a free
         one."""
         chat = ChatSession(
-            session_id or self.free_id(), name=name, overrides=self._options.overrides, system=self._options.system
+            session_id or self.free_id(), name=name, overrides=self.overrides, system=self._options.system
         )
         chat.when_full = self._options.when_full
         self.add(chat)
@@ -140,12 +144,19 @@ class ChatDesk:
             self._submit(chat, chat.queue.popleft() if chat.queue else prompt)
         self.on_change()
 
-    def _submit(self, chat: ChatSession, prompt: str) -> None:
+    def submit_together(self, chats: Iterable[ChatSession], prompt: str) -> None:
+        """One prompt to chats that are not busy and have the same turns: of their replies one stands in the end."""
+        entry = Entry(Turn("user", prompt))
+        for chat in chats:
+            self._submit(chat, prompt, entry)
+        self.on_change()
+
+    def _submit(self, chat: ChatSession, prompt: str, entry: Entry | None = None) -> None:
         if not chat.name:
             chat.name = name_from(prompt)
         request_id = self._new_request()
         dropped = self._make_room(chat, prompt)
-        chat.ask(prompt, request_id)
+        chat.ask(prompt, request_id, entry)
         self._generate(chat, request_id)
         if dropped:
             chat.notify(Notice(
@@ -204,6 +215,19 @@ class ChatDesk:
         self.on_change()
         return True
 
+    def search(self, chat: ChatSession, beam_width: int, prompt: str = "") -> bool:
+        """Have a reply searched with so many beams: to this prompt, or another one to the last; false if there was
+        none. The chat is not busy."""
+        request_id = self._new_request()
+        if prompt:
+            chat.name = chat.name or name_from(prompt)
+            chat.ask(prompt, request_id)
+        elif not chat.regenerate(request_id):
+            return False
+        self._generate(chat, request_id, beam_width)
+        self.on_change()
+        return True
+
     def go_on(self, chat: ChatSession) -> bool:
         """Go on with a reply that was cut short; false if the last one was not."""
         request_id, turns = self._new_request(), chat.turns
@@ -254,6 +278,24 @@ class ChatDesk:
         child = self.fork(chat, after)
         child.overrides = msgspec.structs.replace(child.overrides, seed=None)
         self.regenerate(child)
+        return child
+
+    def fork_with_token(self, chat: ChatSession, place: TokenPlace, token_id: int) -> ChatSession:
+        """A second chat that goes on from within a reply with another token in the place of one: all before it is
+        shared, and the model goes on from there."""
+        begun = begun_with(chat, place, token_id)
+        request_id = self._new_request()
+        child = chat.fork_in_reply(self.free_id(), request_id, place.turn, begun)
+        child.name = fork_name(chat.name, self._names())
+        if token_id == told_of(chat, place.turn)[place.token].token_ids[0]:
+            child.overrides = msgspec.structs.replace(child.overrides, seed=None)  # else it would say the same
+        self.chats.insert(self.chats.index(chat) + 1, child)
+        self._send(Fork(chat.session_id, child.session_id, self._new_request()))
+        self._send(Generate(
+            child.session_id, request_id, child.turns, child.overrides, self._options.raw,
+            [token.token_ids[0] for token in begun], b"".join(token.texts[0] for token in begun),
+        ))  # fmt: skip
+        self.on_change()
         return child
 
     def twins(self, chat: ChatSession, count: int, prompt: str) -> list[ChatSession]:
@@ -317,6 +359,7 @@ class ChatDesk:
         """The chat is another engine's from now on, which hears of it with its next prompt. A reply that is being
         written ends here, with the text that it has."""
         chat.cut()
+        chat.last_finished = None  # whose figures are of the engine that it leaves
         self.chats.remove(chat)
         self._send(Close(chat.session_id))
         other.add(chat)
@@ -353,7 +396,7 @@ class ChatDesk:
             case RequestStarted():
                 chat.start()
             case TextDelta():
-                chat.append(event.text, event.num_tokens)
+                chat.append(event.text, event.num_tokens, event.told, event.num_told, anew=event.anew)
             case RequestWaits():
                 chat.wait(event.message)
             case RequestFailed():
@@ -398,8 +441,10 @@ class ChatDesk:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _generate(self, chat: ChatSession, request_id: int) -> None:
-        self._send(Generate(chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw))
+    def _generate(self, chat: ChatSession, request_id: int, beam_width: int = 0) -> None:
+        self._send(Generate(
+            chat.session_id, request_id, chat.turns, chat.overrides, self._options.raw, beam_width=beam_width
+        ))  # fmt: skip
 
     def _new_request(self) -> int:
         self._next_request += 1

@@ -42,6 +42,8 @@ class PastStates:
         self._position = 0
         """Where that one is."""
         self._labels = recording.labels_at(0)
+        self._folding: EngineState | None = None
+        """The state that is being folded."""
 
     def at(self, position: int) -> EngineState:
         """The state at a position; the one given out before is not valid any more.
@@ -88,7 +90,8 @@ class PastStates:
     def _begin(self, position: int) -> _Kept:
         """A state far enough before the position."""
         recording = self.recording
-        start = min(position, recording.position_of(max(0, recording.step_at(position) - WARM_UP)))
+        before = recording.step_at(position) - WARM_UP
+        start = min(position, recording.position_of(before)) if before > 0 else recording.first
         mirror = recording.mirror_at(start)
         self._position = start
         return _Kept(EngineState(recording.start.info, self._name, mirror, recording.token_texts), start)
@@ -96,6 +99,7 @@ class PastStates:
     # --- folding ------------------------------------------------------------------------------------
 
     def _fold(self, kept: _Kept, position: int) -> _Kept:
+        self._folding = kept.state
         for report in self.recording.reports(self._position, position):
             self._labels = self.recording.labels_at(self._position + 1)
             kept.state.fold(report)
@@ -116,4 +120,8 @@ class PastStates:
 
     def _name(self, seq_id: int) -> str:
         """What the sequence was called when the report that is being folded was made."""
-        return one_line(self._labels.get(seq_id, "")) or unlabelled(seq_id)
+        return one_line(self._labels.get(seq_id, "")) or self._unlabelled(seq_id)
+
+    def _unlabelled(self, seq_id: int) -> str:
+        state = self._folding
+        return unlabelled(seq_id, is_beam=state is not None and state.groups.is_beam(seq_id))

@@ -14,7 +14,7 @@ from pagedchat.view.state.engine import EngineState
 _SYSTEM_CELLS = 60
 _SHOWN = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "max_tokens", "seed",
+    "max_tokens", "seed", "speculate", "logprobs",
 )  # fmt: skip
 
 

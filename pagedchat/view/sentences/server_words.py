@@ -99,7 +99,7 @@ def _tokens(figures: ServerFigures) -> str:
 
 
 def _of_these_chats(state: ServerState) -> list[Line]:
-    replies = f"{count(state.num_replies, 'reply').replace('replys', 'replies')}, {state.num_tokens:,} tokens"
+    replies = f"{state.num_replies} ended, {state.num_tokens:,} tokens"
     failed = f", {count(state.num_failed, 'request')} failed" if state.num_failed else ""
     sent = state.num_prompt_tokens
     prompts = f"{sent:,} tokens sent, {state.num_cached_tokens:,} of them cached there" if sent else ""
@@ -114,7 +114,7 @@ def _of_these_chats(state: ServerState) -> list[Line]:
 def _never_told(state: ServerState) -> list[Line]:
     return [
         Line("", "What it does not tell"),
-        Line("blocks", "This server does not tell its blocks: no map, no tables, nothing of sharing.", told=False),
+        Line("blocks", "This server does not tell its blocks: no map, no tables.", told=False),
         Line("steps", "Nor its steps: no batches, no pause, no going back.", told=False),
     ]
 

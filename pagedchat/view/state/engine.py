@@ -8,10 +8,12 @@ from types import MappingProxyType
 
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import EngineReady, PoolCounts, StepReport
+from pagedchat.view.groups.story import GroupStories
 from pagedchat.view.sentences.event_lines import EventLine
 from pagedchat.view.sentences.narrator import Narrator
 from pagedchat.view.sentences.words import short_label
 from pagedchat.view.sharing.regrouping import Regrouping
+from pagedchat.view.speculation.story import DraftStories
 from pagedchat.view.state.copied_blocks import CopiedBlocks
 from pagedchat.view.state.copying import mirror_copy
 from pagedchat.view.state.fold import Fold
@@ -58,6 +60,10 @@ class EngineState:
         self._copied = CopiedBlocks(self.mirror)
         self._rates = RateWindow()
         self._regrouping = Regrouping(self.mirror)
+        self.groups = GroupStories(self.mirror)
+        """Beams of searches, and several answers to one prompt."""
+        self.drafts = DraftStories(self.mirror)
+        """Tokens that were guessed, and verified."""
         self.narrator = Narrator(self.mirror, lambda seq_id: short_label(name(seq_id), LABEL_IN_LINES), token_texts)
         """Tells what happened, line by line."""
         self._fold = self._begin_fold()
@@ -79,7 +85,9 @@ class EngineState:
             self._num_entries -= len(self.history.popleft().batch)
 
     def _begin_fold(self) -> Fold:
-        listeners = (self.narrator, self.columns, self._rates, self._copied, self._regrouping)
+        listeners = (  # groups first: who tells of a fork has to know that it is a beam
+            self.groups, self.narrator, self.columns, self._rates, self._copied, self._regrouping, self.drafts,
+        )  # fmt: skip
         return Fold(self.mirror, listeners)
 
     def copy(self) -> "EngineState":
@@ -89,6 +97,7 @@ class EngineState:
         twin.history = self.history.copy()
         twin.columns, twin._copied = self.columns.copy(mirror), self._copied.copy(mirror)
         twin._rates, twin._regrouping = self._rates.copy(), self._regrouping.copy(mirror)
+        twin.groups, twin.drafts = self.groups.copy(mirror), self.drafts.copy(mirror)
         twin.narrator = self.narrator.copy(mirror)
         twin._fold = twin._begin_fold()
         return twin

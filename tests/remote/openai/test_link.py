@@ -1,6 +1,7 @@
 """A server as an engine link: prompts and replies, forks and stops, and everything that a server can do wrong."""
 
 import asyncio
+import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -67,6 +68,16 @@ async def test_a_model_that_is_not_there_is_one_sentence_with_the_nearest():
 async def test_a_list_that_is_none_is_said(models, said):
     async with connected(ready=False, models=models) as (_, heard):
         assert said in (await heard.until(EngineFailed)).message
+
+
+async def test_a_server_without_a_list_is_asked_for_the_model_that_is_named():
+    async with MisbehavingServer(list_models=False) as server:
+        there = OpenAILink(server_address(f"{server.url}#org/mine", {}))
+        heard = Heard(there)
+        await there.start()
+        assert (await heard.until(EngineReady)).model == "org/mine"
+        assert (await heard.reply("Hi"))[0] == "You said: Hi"
+        await there.close()
 
 
 async def test_a_server_that_is_away_is_asked_again_with_the_next_prompt():
@@ -178,6 +189,22 @@ async def test_a_reply_is_gone_on_with():
         _, ended = await heard.reply("", turns=turns)
         assert "is not known to go on in the middle of a reply" in ended.message
         assert server.asked == []
+
+
+async def test_a_stream_that_tells_its_end_only_by_its_last_line_is_whole():
+    async def answer(writer, request):
+        await start_stream(writer)
+        said = json.dumps({"choices": [{"delta": {"content": "data: [DONE] is no end."}, "finish_reason": None}]})
+        await chunk(writer, f"data: {said}\n\n".encode())
+        if request.prompt == "whole":
+            await chunk(writer, b"data: [DO")
+            await chunk(writer, b"NE]\n\n")
+        await chunk(writer, b"")
+
+    async with connected(answer=answer) as (_, heard):
+        text, ended = await heard.reply("whole")
+        assert (text, ended.reason) == ("data: [DONE] is no end.", "stop")
+        assert type((await heard.reply("cut off", 2))[1]) is RequestFailed
 
 
 async def test_a_router_that_does_not_tell_is_told_what_runs_behind_it():
@@ -400,3 +427,16 @@ async def test_figures_come_by_themselves_and_what_is_missing_is_said(metrics, p
         await heard.told_figures()
         assert problem in heard.figures[0].problem
         assert heard.figures[0].running == (None if problem else 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"beam_width": 4}, "is a server and searches no beams."), ({"begun": [5]}, "puts no tokens into a reply.")],
+)
+async def test_what_only_an_engine_here_does_is_refused(changed, said):
+    async with connected() as (server, heard):
+        heard.link.send(Generate(1, 7, [Turn("user", "hello")], SamplingOverrides(), **changed))
+        _, ended = await heard.end(7)
+        assert isinstance(ended, RequestFailed)
+        assert said in ended.message
+        assert server.asked == []

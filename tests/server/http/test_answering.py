@@ -104,7 +104,31 @@ async def test_the_engines_end_is_an_event_of_the_stream(path: str) -> None:
         server.link.say(EngineDied(-9, "", restarting=True))
         answer = await call.over()
         *_, last, _ = answer.body.split(b"\n\n")
-        assert last.startswith(b'data: {"error":{"message":"The engine process ended (signal 9).'), last
+        assert last.startswith(
+            b'data: {"error":{"message":"The engine process ended (signal 9). Ask again in a moment."'
+        ), last
+
+
+async def test_a_client_that_reads_slowly_holds_up_nobody_and_gets_all_of_it_in_fewer_pieces() -> None:
+    async with served_app(endless_engine()) as server:
+        whole = (await server.complete(max_tokens=200)).json["choices"][0]["text"]
+        call = server.begin("/v1/completions", {**STREAM, "prompt": "ab", "max_tokens": 200, "temperature": 0})
+        call.may_write.clear()
+        await until(lambda: blocks(server)[1] == 1)
+        await until(lambda: blocks(server)[1] == 0)  # the engine is done with it
+        assert (await server.complete()).status == 200
+        call.may_write.set()
+        events = (await call.over()).events
+        assert "".join(event["choices"][0]["text"] for event in events) == whole
+        assert len(events) < 10
+
+
+async def test_a_client_that_goes_while_it_still_sends_is_let_go() -> None:
+    async with served_app() as server:
+        call = server.begin("/v1/completions", b'{"prompt":', is_whole=False)
+        await asyncio.sleep(0)
+        call.leave()
+        await call.over()
 
 
 async def test_an_error_before_the_first_token_is_a_status() -> None:

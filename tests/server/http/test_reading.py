@@ -244,6 +244,18 @@ async def test_ten_megabytes_of_prompt_are_refused_before_they_are_tokenised() -
             )
 
 
+async def test_more_tokens_or_turns_than_a_context_has_are_refused_before_they_are_looked_at() -> None:
+    async with served_app() as server:
+        for path, body, param in (
+            (TEXT, {"prompt": [1] * 1001}, "prompt"),
+            (CHAT, {"messages": USER * 1001}, "messages"),
+            ("/v1/responses", {"input": USER * 1001}, "input"),
+        ):
+            error = (await server.post(path, body)).error
+            assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+            assert error["message"] == f"{param} has 1,001 entries. The model's context is 1,000 tokens."
+
+
 async def test_a_prompt_of_more_tokens_than_a_context_has_is_refused() -> None:
     async with served_app() as server:
         answer = await server.complete(prompt="a" * 1001)

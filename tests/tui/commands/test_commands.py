@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.events import EngineNotice, RunState, TextDelta
+from pagedchat.events import EngineNotice, RequestStarted, RunState, TextDelta
 from pagedchat.service.commands import (
     Close,
     Evict,
@@ -229,6 +229,37 @@ async def test_several_answers_to_one_prompt_grow_side_by_side(make_app, link):
         assert len(list(app.desk)) == 4
 
 
+async def test_answers_beside_the_one_that_is_there(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await command(pilot, "tale of a fox")
+        link.reply(link.generates()[0], "one")
+        await settle(pilot)
+        await command(pilot, "/n 4")
+        assert len(list(app.desk)) == 4
+        assert [type(each).__name__ for each in link.sent[-6:]] == ["Fork", "Generate"] * 3
+        assert [turn.text for turn in link.generates()[-1].turns] == ["tale of a fox"]
+
+
+async def test_a_reply_is_searched_by_beams(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await command(pilot, "/beam 4 tale of a fox")
+        (asked,) = link.generates()
+        assert (asked.beam_width, [turn.text for turn in asked.turns]) == (4, ["tale of a fox"])
+        ids = asked.session_id, asked.request_id
+        link.say(RequestStarted(*ids, 10, 0), TextDelta(*ids, "The fox", 2, anew=True))
+        link.say(TextDelta(*ids, "A fox", 2, anew=True), finished(asked))
+        await settle(pilot)
+        assert app.chats.focused_chat.last_reply == "A fox"
+        await command(pilot, "/beam 2")
+        assert (link.generates()[-1].beam_width, len(link.generates()[-1].turns)) == (2, 1)
+        await command(pilot, "/beam 2")
+        assert complaint(app) == "A reply is being written. /stop or Esc ends it."
+
+
 async def test_system_prompt_from_the_next_turn_on(make_app, link):
     app = make_app(sessions=1)
     async with app.run_test(size=WIDE) as pilot:
@@ -402,8 +433,12 @@ COMPLAINTS = [
     ("/fork", "There is nothing to fork yet. Send a prompt first."),
     ("/fork 99", "The number of forks must be from 1 to 16, not 99. Type /fork [n] [@turn]"),
     ("/regen", "There is no prompt to ask again. Send a prompt first."),
+    ("/beam 3", "There is no prompt to answer. Type /beam N PROMPT, or send one first."),
+    ("/beam", "/beam needs an argument. Type /beam N [PROMPT]"),
+    ("/beam 33 hi", "The number of beams must be from 2 to 32, not 33. Type /beam N [PROMPT]"),
+    ("/beam one hi", "The number of beams must be a whole number, not 'one'. Type /beam N [PROMPT]"),
     ("/n 3", "/n needs the number of answers, then the prompt. Type /n N PROMPT"),
-    ("/n 1 x", "The number of answers must be from 2 to 16, not 1. Type /n N PROMPT"),
+    ("/n 1 x", "The number of answers must be from 2 to 16, not 1. Type /n N [PROMPT]"),
     ("/stop", "No reply is being written."),
     ("/stop it", "/stop ends this chat's reply or all of them, not 'it'. Type /stop [all]"),
     ("/rename", "/rename needs an argument. Type /rename NAME"),

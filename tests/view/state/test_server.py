@@ -3,7 +3,16 @@
 import msgspec
 import pytest
 
-from pagedchat.events import RequestFailed, RequestFinished, ServerFigures, ServerInfo, TextDelta
+from pagedchat.events import (
+    EngineFailed,
+    LoadProgress,
+    RequestFailed,
+    RequestFinished,
+    ServerFigures,
+    ServerInfo,
+    ServerModels,
+    TextDelta,
+)
 from pagedchat.view.engine_view import EngineView
 from tests.fakes import FakeClock
 from tests.fakes_tui import READY
@@ -58,3 +67,16 @@ def test_another_engine_in_its_place_is_one(view):
     view.apply(READY)
     assert view.server is None
     assert view.live is not None
+
+
+def test_a_server_that_is_asked_again_is_not_away_meanwhile(view):
+    view.apply(EngineFailed("lab is away.", ""))
+    assert (view.server, view.failure.message) == (None, "lab is away.")
+    view.apply(LoadProgress("weights", "Reading"))
+    assert view.failure is not None
+    view.apply(LoadProgress("connect", "Asking lab for its models"))
+    assert view.failure is None
+    view.apply(ServerModels("lab", ["a", "b"]))
+    assert (view.loading, view.choice.names) == (None, ["a", "b"])
+    view.apply(msgspec.structs.replace(READY, server=INFO))
+    assert view.choice is None

@@ -97,12 +97,10 @@ class _Answer:
                         frames += event(self._chunk([piece], told, ids if self._body.return_token_ids else None))
                     else:
                         frames += event(self._chunk([piece], told))
+            if output.finished:
+                frames += event(self._chunk([], await self._usage())) + DONE if has_usage else DONE
             if frames:
                 yield frames
-        if has_usage:
-            yield event(self._chunk([], await self._usage())) + DONE
-        else:
-            yield DONE
 
     def _teller(self, index: int) -> ChoiceTeller:
         teller = self._tellers.get(index)

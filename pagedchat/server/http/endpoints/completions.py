@@ -13,7 +13,7 @@ from pagedchat.server.http.endpoints.common import Tally, check_model, check_rep
 from pagedchat.server.http.errors import ApiError
 from pagedchat.server.http.logprobs import TextLogprobsTeller
 from pagedchat.server.http.merging import merged
-from pagedchat.server.http.messages import check_length
+from pagedchat.server.http.messages import check_entries, check_length
 from pagedchat.server.http.reading import BodyReader
 from pagedchat.server.http.schemas.common import Usage
 from pagedchat.server.http.schemas.completions import Completion, CompletionBody, CompletionChoice, TextLogprobs
@@ -67,6 +67,8 @@ def prompts_of(body: CompletionBody, max_model_len: int) -> list[str | list[int]
     for prompt in given:
         if isinstance(prompt, str):
             check_length(len(prompt), max_model_len, "prompt")
+        else:
+            check_entries(len(prompt), max_model_len, "prompt")
     return list(given)
 
 
@@ -109,6 +111,7 @@ class _Answer:
         options = self._body.stream_options
         has_usage = options is not None and bool(options.include_usage)
         always = has_usage and options is not None and bool(options.continuous_usage_stats)
+        num_left = len(self._prompts)
         async for place, output in self._outputs():
             frames = b""
             for reply in output.outputs:
@@ -116,12 +119,11 @@ class _Answer:
                 if choice.text or choice.finish_reason or choice.logprobs or choice.token_ids:
                     told = self._usage() if always else None if has_usage else msgspec.UNSET
                     frames += event(self._told([choice], told))
+            num_left -= output.finished
+            if not num_left:
+                frames += event(self._told([], self._usage())) + DONE if has_usage else DONE
             if frames:
                 yield frames
-        if has_usage:
-            yield event(self._told([], self._usage())) + DONE
-        else:
-            yield DONE
 
     async def _outputs(self) -> AsyncGenerator[tuple[int, "RequestOutput"], None]:
         if self._body.echo:

@@ -4,7 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pagedchat.server.http.endpoints.common import check_model, now, ready
+from pagedchat.server.http.endpoints.common import check_model, ready
 from pagedchat.server.http.schemas.common import ModelCard, ModelList
 from pagedchat.server.served import Served
 
@@ -28,4 +28,4 @@ async def model(request: Request) -> Response:
 
 def _card(served: Served, name: str) -> ModelCard:
     info = served.info
-    return ModelCard(id=name, created=now(), root=info.model, max_model_len=info.max_model_len)
+    return ModelCard(id=name, created=served.created, root=info.model, max_model_len=info.max_model_len)

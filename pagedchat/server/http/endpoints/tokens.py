@@ -7,13 +7,15 @@ from starlette.responses import Response
 from pagedchat.errors import PagedChatError
 from pagedchat.server.http.endpoints.common import check_model, ready
 from pagedchat.server.http.errors import ApiError, from_engine
-from pagedchat.server.http.messages import check_length, template_messages
+from pagedchat.server.http.messages import check_entries, check_length, template_messages
 from pagedchat.server.http.reading import BodyReader
 from pagedchat.server.http.schemas.tokens import DetokenizeBody, Detokenized, TokenizeBody, Tokens
 from pagedchat.server.served import Served
 
 MAX_TOKEN_TEXTS = 4096
 """Tokens whose texts are told one by one."""
+MOST_TOKENS = 1 << 17
+"""That are told as text, whatever a model's context."""
 _TOKENIZE = BodyReader(TokenizeBody, "prompt")
 _DETOKENIZE = BodyReader(DetokenizeBody, "tokens")
 _encode = msgspec.json.Encoder().encode
@@ -38,6 +40,7 @@ async def detokenize(request: Request) -> Response:
     served = ready(request)
     body = await _DETOKENIZE.read(request, served.max_body)
     info = check_model(served, body.model)
+    check_entries(len(body.tokens), max(info.max_model_len, MOST_TOKENS), "tokens")
     wrong = next((token for token in body.tokens if not 0 <= token < info.vocab_size), None)
     if wrong is not None:
         raise ApiError(400, f"The model has {info.vocab_size} tokens, and none with the id {wrong}.", "tokens")

@@ -51,4 +51,3 @@ class Completion(Told, frozen=True, kw_only=True):
     choices: list[CompletionChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
-    system_fingerprint: str | msgspec.UnsetType = msgspec.UNSET

@@ -35,17 +35,18 @@ async def test_after_the_engine_died_nobody_is_served_until_it_is_back() -> None
 
 async def test_metrics_have_vllms_names_and_count_requests() -> None:
     async with served_app() as server:
-        await server.complete(max_tokens=3, n=2, temperature=1)
+        await server.complete(max_tokens=3, n=2, temperature=1, stream=True)
+        await server.complete(max_tokens=3)  # told as a whole: nobody knows when its first token came
         answer = await server.get("/metrics")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         lines = answer.body.decode().splitlines()
         label = 'engine="0",model_name="fake"'
         assert (
-            f'vllm:request_success_total{{engine="0",finished_reason="length",model_name="{MODEL}"}} 2.0' in lines
+            f'vllm:request_success_total{{engine="0",finished_reason="length",model_name="{MODEL}"}} 3.0' in lines
         )
-        assert f"vllm:prompt_tokens_total{{{label}}} 2.0" in lines
+        assert f"vllm:prompt_tokens_total{{{label}}} 4.0" in lines
         assert f"vllm:time_to_first_token_seconds_count{{{label}}} 2.0" in lines
-        assert f"vllm:generation_tokens_total{{{label}}} 6.0" in lines
+        assert f"vllm:generation_tokens_total{{{label}}} 9.0" in lines
 
 
 async def test_the_model_is_listed_under_each_of_its_names() -> None:

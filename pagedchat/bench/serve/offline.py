@@ -1,0 +1,45 @@
+"""The same prompts on an engine in this process, step by step: what a server is held against."""
+
+import time
+
+from pagedchat.api.engine import LLMEngine
+from pagedchat.bench.serve.streams import Stream
+from pagedchat.config import EngineConfig
+from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
+
+
+class Offline:
+    """An engine without a server.
+
+    Args:
+        config: what it loads.
+
+    Raises:
+        PagedChatError: it cannot.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._engine = LLMEngine(config)
+        self.vocab_size = self._engine.info.vocab_size
+
+    def run(self, prompts: list[list[int]], new_tokens: int) -> list[Stream]:
+        """All prompts together."""
+        params = SamplingParams(
+            temperature=0, max_tokens=new_tokens, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+        )
+        streams = {str(number): Stream() for number in range(len(prompts))}
+        started = time.perf_counter()
+        for number, prompt in enumerate(prompts):
+            self._engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
+        while self._engine.has_unfinished_requests():
+            outputs = self._engine.step()
+            now = time.perf_counter() - started
+            for output in outputs:
+                stream = streams[output.request_id]
+                stream.num_tokens += len(output.outputs[0].token_ids)
+                stream.times.append(now)
+        return list(streams.values())
+
+    def close(self) -> None:
+        """Free everything."""
+        self._engine.close()

@@ -1,0 +1,80 @@
+"""The benchmark's tables and figures, with streams that are made up."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagedchat.bench.serve import main as bench
+from pagedchat.bench.serve.streams import Stream
+from pagedchat.cli import main as cli
+
+PROMPTS: list[list[list[int]]] = []
+
+
+class FakeOffline:
+    """A token every 10 ms."""
+
+    vocab_size = 50
+    seconds = 0.010
+
+    def __init__(self, config: object) -> None:
+        self.closed = False
+
+    def run(self, prompts: list[list[int]], new_tokens: int) -> list[Stream]:
+        PROMPTS.append(prompts)
+        return [Stream(new_tokens, [self.seconds * (count + 1) for count in range(new_tokens)]) for _ in prompts]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeServer(FakeOffline):
+    """A token every 10.5 ms, and 2 ms of the processor for each run."""
+
+    seconds = 0.0105
+    _used = 0.0
+
+    def __enter__(self) -> "FakeServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def processor_seconds(self) -> float:
+        self._used += 0.001
+        return self._used
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "Offline", FakeOffline)
+    monkeypatch.setattr(bench, "ServerProcess", FakeServer)
+    PROMPTS.clear()
+
+
+def run(*argv: str) -> int:
+    return cli.main(["bench", "serve", "--clients", "1,3", "--prompt-tokens", "4", "--new-tokens", "8", *argv])
+
+
+def test_both_are_asked_the_same_and_told_beside_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+    assert run("--repeats", "2", "--json", str(file)) == 0
+    assert PROMPTS[: len(PROMPTS) // 2] == PROMPTS[len(PROMPTS) // 2 :]
+    assert [len(prompts) for prompts in PROMPTS] == [1, 1, 1, 3, 3, 3] * 2
+    output = capsys.readouterr().out
+    assert "pagedchat-toy, 3 x 4 + 8 tokens, medians of 2 runs" in output
+    assert "+5.0 %; slowest stream 10.50 ms" in output
+    assert "+0.5 ms; 99 %: 10.50 ms" in output
+    told: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["streams"]
+    assert [each["clients"] for each in told] == [1, 3]
+    assert told[0]["offline"]["per_token"] == pytest.approx(0.010)
+    assert told[0]["served"]["per_token"] == pytest.approx(0.0105)
+
+
+def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--repeats", "0") == 2
+    assert "'0' is not a number from 1 to" in capsys.readouterr().err
