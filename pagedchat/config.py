@@ -30,7 +30,7 @@ ModelImplementation = Literal["auto", "native", "transformers"]
 QuantizationName = Literal["auto", "none", "int8", "int4", "fp8"]
 KVCacheDType = Literal["auto", "fp8", "int8"]
 PreemptionMode = Literal["recompute", "swap"]
-SpeculationMethod = Literal["lookup", "off"]
+SpeculationMethod = Literal["lookup", "model", "off"]
 KVEventsEncoding = Literal["map", "array"]
 KVEventsHashes = Literal["int", "bytes"]
 
@@ -173,8 +173,10 @@ class SpeculationConfig(_Checked):
     """Whether tokens are guessed and several verified in one step."""
 
     method: SpeculationMethod = "off"
-    """"lookup": what followed the last tokens earlier in prompt and reply; "off": no drafts, save for
-    requests that ask for them."""
+    """"lookup": what followed the last tokens earlier in prompt and reply; "model": what a small model says;
+    "off": no drafts, save for requests that ask for them."""
+    model: str | None = None
+    """The draft model, a name or a folder as that of `ModelConfig`, of the same vocabulary; for "model" alone."""
     num_speculative_tokens: int = 10
     """Of a draft, at most."""
     prompt_lookup_max: int = 4
@@ -183,7 +185,8 @@ class SpeculationConfig(_Checked):
     """That must agree, at least."""
 
     _checks: ClassVar[dict[str, tuple[str, Check]]] = {
-        "method": ("--speculate", _one_of("lookup", "off")),
+        "method": ("--speculate", _one_of("lookup", "model", "off")),
+        "model": ("--speculate", _name),
         "num_speculative_tokens": ("num_speculative_tokens", Whole(1, 64).check),
         "prompt_lookup_max": ("prompt_lookup_max", Whole(1, 64).check),
         "prompt_lookup_min": ("prompt_lookup_min", Whole(1, 64).check),
@@ -191,6 +194,11 @@ class SpeculationConfig(_Checked):
 
     def __post_init__(self) -> None:
         _Checked.__post_init__(self)
+        if (self.method == "model") != (self.model is not None):
+            raise InvalidValueError(
+                f"--speculate is {self.method!r}, and the draft model {shown(self.model)}.",
+                "A draft model is named where one is to draft, and nowhere else.",
+            )
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise InvalidValueError(
                 f"prompt_lookup_min is {self.prompt_lookup_min}, prompt_lookup_max {self.prompt_lookup_max}.",
@@ -284,6 +292,7 @@ class EngineConfig(_Checked):
             self,
             model=replace(self.model, model=model, tokenizer=None),
             cache=replace(self.cache, gpu_memory_utilization=1.0),
+            speculation=self.speculation if self.speculation.model is None else SpeculationConfig(),
             kv_events=KVEventsConfig(),  # the endpoints are taken
             stands_beside=True,
         )

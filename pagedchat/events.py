@@ -65,11 +65,13 @@ class Timings(Event, frozen=True):
     """Before the forward pass: laying the batch out and handing it to the device."""
     attention: float = 0.0
     """Of `forward`, what attention took; the rest is mostly matrix products. 0 where not measured."""
+    draft: float = 0.0
+    """A draft model's passes, before the forward pass."""
 
     @property
     def total(self) -> float:
         """All phases together."""
-        return self.schedule + self.copy + self.launch + self.forward + self.sample + self.update
+        return self.schedule + self.draft + self.copy + self.launch + self.forward + self.sample + self.update
 
 
 class Counters(Event, frozen=True):
@@ -198,6 +200,10 @@ class EngineReady(Event, frozen=True):
     server: ServerInfo | None = None
     """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
     it is not told."""
+    draft_model: str = ""
+    """That guesses tokens for this one; empty: none does."""
+    draft_block_bytes: int = 0
+    """What it keeps of a block besides."""
 
 
 class EngineFailed(Event, frozen=True):

@@ -11,6 +11,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.events import EngineReady, StepReport, Steps
 from pagedchat.view.engine_view import EngineView
 
@@ -30,6 +31,16 @@ class ScriptedRunner:
         """It never breaks."""
 
 
+class SmallerRunner:
+    """Drafts for the other, and is right two times of three."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        return ModelRunnerOutput([[7 if item.start % 3 else 3] if item.samples else [] for item in batch.scheduled])
+
+    def check(self) -> None:
+        """It never breaks."""
+
+
 def _likely(sequence: Sequence) -> list[TokenLogprobs]:
     """Of beams four tokens, which one most depends on all before."""
     if sequence.sampling_params.logprobs is None:
@@ -43,10 +54,10 @@ def _likely(sequence: Sequence) -> list[TokenLogprobs]:
 class ScriptedEngine:
     """The engine core with everything told to an `EngineView`, one step at a time."""
 
-    def __init__(self, view: EngineView | None = None, **limits: object) -> None:
+    def __init__(self, view: EngineView | None = None, draft: DraftRunner | None = None, **limits: object) -> None:
         self.now = 0.0
         self.view = view or EngineView(lambda: self.now)
-        self.core = EngineCore(EngineLimits(**limits), ScriptedRunner(), clock=lambda: self.now)
+        self.core = EngineCore(EngineLimits(**limits), ScriptedRunner(), clock=lambda: self.now, draft=draft)
         self.view.apply(ready(self.core.limits))
         self.reports: list[StepReport] = []
 

@@ -131,6 +131,8 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"tensor_parallel_size": "two"}, "--tensor-parallel-size is 'two'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
     (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
+    (SpeculationConfig, {"model": ""}, "--speculate is ''."),
+    (SpeculationConfig, {"model": "small"}, "--speculate is 'off', and the draft model 'small'."),
 ]
 
 

@@ -40,11 +40,16 @@ def free(
     """
     if os.getpid() != process:
         return
-    drop = partial(setattr, core, "runner", _NoRunner())
+    drop = partial(_let_go, core)
     if loaded() is None:
         release(drop)
     else:
         drop()
+
+
+def _let_go(core: EngineCore) -> None:
+    core.runner = _NoRunner()
+    core.scheduler.drafts.let_go()
 
 
 def closed() -> EngineStateError:

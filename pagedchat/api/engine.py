@@ -136,7 +136,7 @@ class LLMEngine:
         self.encoder = PromptEncoder(loaded.tokenizer, template)
         """Prompts and conversations to tokens."""
         self._prepare = loaded.prepare_wanted
-        self._core = core or EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars)
+        self._core = core or EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, draft=loaded.draft)
         self._turns = Turns("engine")
         self._free = weakref.finalize(self, free, self._core, weakref.ref(loaded), loaded.release, os.getpid())
         self._free.atexit = False  # the system frees all of a process that ends

@@ -75,8 +75,9 @@ class LLM:
         max_model_len: tokens of a sequence, prompt and reply together; by default what the model allows.
         enforce_eager: no steps are captured as CUDA graphs: slower, and easier to look into.
         speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
-            prompt and reply, and several verified in one step, which changes no token of any reply. Beside it
-            `num_speculative_tokens` (10 at most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+            prompt and reply, `{"model": NAME}` by what a small model of the same vocabulary says, and several
+            verified in one step, which changes no token of any reply. Beside it `num_speculative_tokens` (10 at
+            most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         kv_events_config: `{"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"}` tells other
             programs which blocks can be found in the cache, as vLLM does (docs/kv-events.md). Beside them
             `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and

@@ -7,7 +7,7 @@ from pagedchat.bounds import shown
 from pagedchat.config import SpeculationConfig
 from pagedchat.errors import InvalidValueError
 
-_METHODS = ("ngram", "lookup")
+_LOOKUP, _MODEL = ("ngram", "lookup"), ("draft_model", "model")
 _NUMBERS = ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
 
 
@@ -21,18 +21,26 @@ def speculation_of(given: Mapping[str, Any] | None) -> SpeculationConfig:
         return SpeculationConfig()
     if not isinstance(given, Mapping):
         raise InvalidValueError(f"speculative_config is {shown(given)}.", 'Write: {"method": "ngram"}.')
-    unknown = [key for key in given if key not in ("method", *_NUMBERS)]
+    unknown = [key for key in given if key not in ("method", "model", *_NUMBERS)]
     if unknown:
         raise InvalidValueError(
-            f"speculative_config has {shown(unknown[0])}.", f"There are method, {', '.join(_NUMBERS)}."
+            f"speculative_config has {shown(unknown[0])}.", f"There are method, model, {', '.join(_NUMBERS)}."
         )
-    method = given.get("method")
-    if method not in _METHODS:
+    model = given.get("model")
+    method = given.get("method") or (None if model is None else "draft_model")
+    if method not in (*_LOOKUP, *_MODEL):
         raise InvalidValueError(
             f"speculative_config has the method {shown(method)}.",
-            'There is "ngram", by what came before in prompt and reply; draft models there are none yet.',
+            'There are "ngram", by what came before in prompt and reply, and "draft_model", by a small model.',
+        )
+    if (method in _MODEL) != (model is not None):
+        raise InvalidValueError(
+            f"speculative_config has the method {shown(method)} and the model {shown(model)}.",
+            'Write {"method": "ngram"}, or {"model": "NAME"} for a draft model.',
         )
     numbers = {name: given[name] for name in _NUMBERS if given.get(name) is not None}
     if "prompt_lookup_max" in numbers and "prompt_lookup_min" not in numbers and numbers["prompt_lookup_max"] == 1:
         numbers["prompt_lookup_min"] = 1
+    if method in _MODEL:
+        return SpeculationConfig(method="model", model=model, **numbers)
     return SpeculationConfig(method="lookup", **numbers)

@@ -7,9 +7,9 @@ import argparse
 from collections.abc import Callable
 
 from pagedchat.bench.cpu.arguments import CPU_HELP, add_cpu_options
+from pagedchat.bench.drafts.arguments import DRAFTS_HELP, add_drafts_options
 from pagedchat.bench.engine.arguments import ENGINE_HELP, add_engine_options
 from pagedchat.bench.kernels.arguments import KERNELS_HELP, add_kernels_options
-from pagedchat.bench.lookup.arguments import LOOKUP_HELP, add_lookup_options
 from pagedchat.bench.quality.arguments import QUALITY_HELP, add_quality_options
 from pagedchat.bench.serve.arguments import SERVE_HELP, add_serve_options
 from pagedchat.bench.step.arguments import STEP_HELP, add_step_options
@@ -20,7 +20,7 @@ _BENCHMARKS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = 
     "step": (STEP_HELP, add_step_options),
     "cpu": (CPU_HELP, add_cpu_options),
     "kernels": (KERNELS_HELP, add_kernels_options),
-    "lookup": (LOOKUP_HELP, add_lookup_options),
+    "drafts": (DRAFTS_HELP, add_drafts_options),
     "quality": (QUALITY_HELP, add_quality_options),
     "serve": (SERVE_HELP, add_serve_options),
     "ui": (UI_HELP, add_ui_options),

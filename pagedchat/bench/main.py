@@ -28,10 +28,10 @@ def run_bench(args: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each
         from pagedchat.bench.quality.main import run_quality_bench  # noqa: PLC0415 - loads torch
 
         return run_quality_bench(args)
-    if args.benchmark == "lookup":
-        from pagedchat.bench.lookup.main import run_lookup_bench  # noqa: PLC0415 - loads torch
+    if args.benchmark == "drafts":
+        from pagedchat.bench.drafts.main import run_drafts_bench  # noqa: PLC0415 - loads torch
 
-        return run_lookup_bench(args)
+        return run_drafts_bench(args)
     if args.benchmark == "serve":
         from pagedchat.bench.serve.main import run_serve_bench  # noqa: PLC0415 - loads torch
 

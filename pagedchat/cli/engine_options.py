@@ -8,7 +8,15 @@ import argparse
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, KVEventsConfig, ModelConfig, SchedulerConfig
+from pagedchat.config import (
+    DEFAULT_MODEL,
+    CacheConfig,
+    EngineConfig,
+    KVEventsConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculationConfig,
+)
 from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError
 from pagedchat.units import parse_size
@@ -36,7 +44,9 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
     Raises:
         InvalidValueError: a value outside what it may be.
     """
-    given = {} if args.seed is None else {"seed": args.seed}
+    given: dict[str, Any] = {} if args.seed is None else {"seed": args.seed}
+    if names_draft_model(args.speculate):
+        given["speculation"] = SpeculationConfig(method="model", model=args.speculate)
     return EngineConfig(
         model=_from_args(ModelConfig, args),
         cache=_from_args(CacheConfig, args),
@@ -44,6 +54,11 @@ def engine_config(args: argparse.Namespace) -> EngineConfig:
         kv_events=_from_args(KVEventsConfig, args),
         **given,
     )
+
+
+def names_draft_model(speculate: str | None) -> bool:
+    """Whether `--speculate` has the name of a model, and is no word."""
+    return speculate not in (None, "lookup", "off")
 
 
 def sampling_overrides(args: argparse.Namespace) -> SamplingOverrides:
@@ -54,6 +69,8 @@ def sampling_overrides(args: argparse.Namespace) -> SamplingOverrides:
     """
     names = SamplingOverrides.__struct_fields__
     values = {name: getattr(args, name) for name in names if name != "seed" and hasattr(args, name)}
+    if names_draft_model(values.get("speculate")):
+        del values["speculate"]  # it is the engine's, for all chats
     overrides = SamplingOverrides(**values)
     overrides.resolve(SamplingParams())  # checks the values now, not when the first prompt is sent
     return overrides
@@ -180,8 +197,9 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--speculate",
-        metavar="HOW",
-        help="guess tokens by what came before, and verify several at once: lookup or off (off)",
+        metavar="HOW|MODEL",
+        help="guess tokens and verify several at once: lookup (by what came before), a small model of the same "
+        "vocabulary that drafts them (its id or folder), or off (off)",
     )
 
 

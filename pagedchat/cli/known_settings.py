@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from pagedchat.bounds import shown
+from pagedchat.bounds import check_text, shown
 from pagedchat.cli.themes import check_theme
 from pagedchat.config import CacheConfig, EngineConfig, KVEventsConfig, ModelConfig, SchedulerConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -90,6 +90,8 @@ def _bound(dest: str) -> Callable[[str, Any], Any]:
         if dest in config._checks:
             option, check = config._checks[dest]
             return lambda _, value: check(option, value)
+    if dest == "speculate":
+        return check_text
     if dest in SamplingOverrides.__struct_fields__:
         return lambda _, value: getattr(SamplingOverrides(**{dest: value}), dest)
     return check_theme if dest == "theme" else lambda _, value: value

@@ -46,7 +46,7 @@ commands:
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
-  bench lookup            tokens a second with prompt lookup and without
+  bench drafts            tokens a second with guessed tokens and without
   bench quality           what weights of few bits cost: the perplexity of a text with and without them
   bench serve             streams of 64 clients of a server, beside the same prompts without one
   bench ui                how fast the screen draws and answers keys, and what it costs the engine

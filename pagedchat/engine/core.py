@@ -26,6 +26,7 @@ from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.draft_model import DraftModel, DraftRunner
 from pagedchat.engine.speculation.rows import execute_in_rows
 from pagedchat.engine.speculation.settle import settle
 from pagedchat.engine.stats import EngineStats, engine_stats
@@ -43,6 +44,7 @@ class EngineCore:
         runner: carries out the batches.
         clock: seconds, for the timings in the reports.
         grammars: what forms of replies mean for the runner's tokens; None: it holds no reply to a form.
+        draft: carries out the batches of a draft model; None: there is none.
         first_id: the first number that a sequence gets which is given none.
     """
 
@@ -53,6 +55,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         *,
         grammars: Grammars | None = None,
+        draft: DraftRunner | None = None,
         first_id: int = 1,
     ) -> None:
         self.limits = limits
@@ -62,6 +65,9 @@ class EngineCore:
             limits.num_blocks, limits.block_size, limits.num_host_blocks, limits.enable_prefix_caching
         )
         self.scheduler = Scheduler(limits, self.blocks)
+        if draft is not None:
+            sizes = (limits.num_blocks, limits.block_size, limits.most_draft_rows)
+            self.scheduler.drafts.use(DraftModel(draft, *sizes, clock))
         self.watch = Watch(self.blocks, self.sequences)
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
@@ -110,6 +116,7 @@ class EngineCore:
         self._requests.check_length(len(seq) + len(token_ids))
         self._requests.check_tokens(token_ids, params)
         self._requests.check_choice(params)
+        self._requests.check_drafts(params)
         self._requests.check_form(params)
         self.groups.check_answers(params.n, len(seq) + len(token_ids))
         self._requests.check_beginning(seq, params)
@@ -262,14 +269,16 @@ class EngineCore:
         if self.scheduler.drafts.is_on:
             self.scheduler.drafts.learn(batch.scheduled, updated - started)
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
+        drafting = self.scheduler.drafts.model_seconds
         timings = ev.Timings(
-            scheduled - started,
+            scheduled - started - drafting,
             output.copy_seconds,
             output.forward_seconds or returned - scheduled - not_forward,
             output.sample_seconds,
             updated - returned + upkeep,
             output.launch_seconds,
             output.attention_seconds,
+            drafting,
         )
         self.watch.check(batch.scheduled)
         report = self._report(entries, timings, output.rank_seconds)
@@ -291,7 +300,8 @@ class EngineCore:
             raise
         for seq, reason in salvage.failed:
             self._fail(seq, reason)
-        batch.scheduled, batch.meanwhile = salvage.scheduled, None
+        batch.scheduled = salvage.scheduled
+        self._plan_upkeep(batch)
         return salvage.output
 
     def flush(self) -> ev.StepReport | None:
@@ -307,13 +317,18 @@ class EngineCore:
         block_ops = self.blocks.block_ops
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
-        chunks = [item for item in scheduled if item.num_tokens > 1 and not item.draft] if run is None else []
         batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
         batch.searches = bool(self.groups.searches)
+        if run is None:
+            self._plan_upkeep(batch)
+        return batch
+
+    def _plan_upkeep(self, batch: SchedulerOutput) -> None:
+        """Blocks of prompts that it fills are to become findable while it runs, or after it."""
+        chunks = [item for item in batch.scheduled if item.num_tokens > 1 and not item.draft]
+        batch.meanwhile = self._upkeep if chunks else None
         if chunks:
             self._upkeep.begin(chunks)
-            batch.meanwhile = self._upkeep
-        return batch
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""

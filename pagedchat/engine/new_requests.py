@@ -92,6 +92,18 @@ class NewRequests:
                 "Allow others, or leave out one of these.",
             )
 
+    def check_drafts(self, params: SamplingParams) -> None:
+        """Whether somebody can draft as `params` ask.
+
+        Raises:
+            RequestError: no model does.
+        """
+        if params.speculate == "model" and self._limits.speculation.method != "model":
+            raise RequestError(
+                "speculate is 'model', but there is no draft model.",
+                "Start with one (--speculate MODEL, or speculative_config), or choose lookup or off.",
+            )
+
     def check_form(self, params: SamplingParams) -> None:
         """Whether a reply can be held to the form that `params` ask for.
 

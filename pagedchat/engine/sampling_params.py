@@ -39,7 +39,7 @@ MAX_LOGPROBS = 20
 """Most likely tokens of which is told beside each token."""
 
 
-Speculate = Literal["lookup", "off"]
+Speculate = Literal["lookup", "model", "off"]
 SPECULATE = get_args(Speculate)
 
 
@@ -121,8 +121,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, metaclass=TakesOthers):
     structured_outputs: StructuredOutputsParams | None = None
     """The form that the reply has to have; it needs the extra `structured`, and a reply that may end."""
     speculate: Speculate | None = None
-    """Whether tokens of this reply are guessed and several verified in one step, "lookup" or "off"; `None`: as the
-    engine was told. No token depends on it."""
+    """Whether tokens of this reply are guessed and several verified in one step, "lookup", "model" (where there is
+    a draft model) or "off"; `None`: as the engine was told. No token depends on it."""
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 

@@ -102,9 +102,20 @@ class Scheduler:
             self.lockstep = None
         elif self.lockstep is not None:
             self.lockstep.grown = self.ahead.given
-        if self.drafts.is_on and not self._gave_way and self.drafts.add(self._batch, self._budget):
-            self.lockstep = None
+        if self.drafts.is_on:
+            self._draft()
         return self._batch
+
+    def _draft(self) -> None:
+        """Guess what comes next, where the batch leaves room for it."""
+        self.drafts.note(self._batch, self.blocks.block_ops)
+        try:
+            if not self._gave_way and self.drafts.add(self._batch, self._budget):
+                self.lockstep = None
+        except BaseException:  # an interrupt, while a draft model computed: this batch will not be run
+            self.drafts.give_back()
+            self.break_run()
+            raise
 
     def _start_batch(self, decodes: list[ScheduledSequence]) -> None:
         self._budget = self.limits.max_num_batched_tokens - len(decodes)

@@ -196,7 +196,9 @@ def _engine(
     dump_dir: Path | None,
     block_events: BlockEventPublisher | None,
 ) -> EngineLoop:
-    core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, first_id=FIRST_OF_PROGRAMS)
+    core = EngineCore(
+        loaded.limits, loaded.runner, grammars=loaded.grammars, draft=loaded.draft, first_id=FIRST_OF_PROGRAMS
+    )
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
     loaded.tell_of_loss(lambda: _end_soon(inbox))
     chats = Chats(core, publisher, text_model, renderer=renderer)

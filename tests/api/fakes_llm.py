@@ -11,6 +11,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import Grammars, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import TokenLogprobs
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.events import EngineReady
 from pagedchat.runtime.loading.loaded import nothing_to_release, nothing_wanted
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer
@@ -55,6 +56,7 @@ class FakeLoadedModel:
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0, max_tokens=5))
     notices: tuple[str, ...] = ()
     grammars: Grammars | None = None
+    draft: DraftRunner | None = None
 
     prepare_wanted: Callable[[], None] = nothing_wanted
     release: Callable[[Callable[[], None]], None] = nothing_to_release

@@ -15,12 +15,22 @@ def test_vllms_words_are_ours():
     assert speculation_of({"method": "ngram", "prompt_lookup_max": 1}).prompt_lookup_min == 1
 
 
+def test_a_draft_model_is_named():
+    wanted = SpeculationConfig(method="model", model="small", num_speculative_tokens=5)
+    assert speculation_of({"model": "small", "num_speculative_tokens": 5}) == wanted
+    assert speculation_of({"method": "draft_model", "model": "small", "num_speculative_tokens": 5}) == wanted
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ("ngram", "speculative_config is 'ngram'"),
         ({"method": "eagle"}, "the method 'eagle'"),
         ({"num_speculative_tokens": 3}, "the method None"),
+        ({"method": "draft_model"}, "the method 'draft_model' and the model None"),
+        ({"method": "ngram", "model": "small"}, "the method 'ngram' and the model 'small'"),
+        ({"model": ""}, "--speculate is ''"),
+        ({"model": 7}, "--speculate is 7"),
         ({"method": "ngram", "speed": 3}, "speculative_config has 'speed'"),
         ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens is 0"),
         ({"method": "ngram", "num_speculative_tokens": "5"}, "num_speculative_tokens is '5'"),

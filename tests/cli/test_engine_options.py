@@ -1,9 +1,12 @@
 """Options of the engine and of sampling reach the fields they are named after."""
 
+import pytest
+
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
 from pagedchat.cli.options import parse_args
-from pagedchat.config import EngineConfig
+from pagedchat.config import EngineConfig, SpeculationConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.errors import InvalidValueError
 
 
 def words(line: str) -> list[str]:
@@ -54,3 +57,14 @@ def test_every_sampling_option_reaches_its_field() -> None:
 
 def test_seed_belongs_to_the_engine_so_that_panes_differ() -> None:
     assert sampling_overrides(parse_args(["--seed", "3"])).seed is None
+
+
+def test_a_draft_model_is_the_engines_and_a_word_is_the_chats() -> None:
+    args = parse_args(["--speculate", "small/model"])
+    assert engine_config(args).speculation == SpeculationConfig(method="model", model="small/model")
+    assert sampling_overrides(args).speculate is None
+    args = parse_args(["--speculate", "lookup"])
+    assert engine_config(args).speculation == SpeculationConfig()
+    assert sampling_overrides(args).speculate == "lookup"
+    with pytest.raises(InvalidValueError, match="--speculate is ''"):
+        engine_config(parse_args(["--speculate", ""]))

@@ -226,6 +226,23 @@ def test_who_failed_can_be_asked_again() -> None:
     rig.assert_reply(seq_id)
 
 
+def test_what_others_computed_beside_who_failed_is_found_and_their_forks_read_their_own() -> None:
+    """A prompt in two chunks: the fork comes between them, and its next token begins a block as the first did."""
+    rig = Rig(num_blocks=12)
+    rig.engine.scheduler.limits = EngineLimits(num_blocks=12, block_size=SIZE, max_num_batched_tokens=9)
+    bad, good = rig.ask([4]), rig.ask([*PREFIX, PREFIX[0], 4])
+    rig.runner.at = BreaksAt("written", culprit=bad)
+    rig.step()
+    assert rig.engine.sequences[good].num_computed == len(PREFIX)
+    assert len(rig.engine.sequences[good].block_hashes) == len(PREFIX) // SIZE
+    child = rig.engine.fork(good)
+    rig.engine.stop(good)
+    rig.finish()
+    assert rig.engine.sequences[child].output_token_ids == expected_reply(
+        [*PREFIX, PREFIX[0], 4], VOCAB, NUM_TOKENS
+    )
+
+
 def test_why_somebody_failed_is_forgotten_with_who_failed() -> None:
     rig = Rig(num_blocks=16)
     seq_id = rig.ask(PREFIX)

@@ -13,10 +13,11 @@ from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.errors import RequestError
 from tests.engine.checks import assert_mirror_equals, assert_replies
 from tests.engine.groups.beam_model import BeamRunner, expected_search
-from tests.engine.kv_simulator import expected_reply
+from tests.engine.kv_simulator import SmallerModel, expected_reply
 from tests.engine.run_checker import RunChecker
 
 VOCAB = 3
@@ -36,10 +37,12 @@ class Workload(RuleBasedStateMachine):
         mode=st.sampled_from(["recompute", "swap"]),
         at_once=st.sampled_from([None, 1, 32]),
         most_drafted=st.sampled_from([0, 1, 5]),
+        by_model=st.booleans(),
     )
     def start(
-        self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once, most_drafted
-    ):
+        self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, at_once, most_drafted,
+        by_model,
+    ):  # fmt: skip
         limits = EngineLimits(
             num_blocks=num_blocks,
             num_host_blocks=num_host_blocks,
@@ -52,13 +55,15 @@ class Workload(RuleBasedStateMachine):
             eos_token_ids=frozenset({VOCAB}),
             reserve_ahead=at_once is not None,
             speculation=SpeculationConfig(
-                method="lookup" if most_drafted else "off",
+                method="off" if not most_drafted else "model" if by_model else "lookup",
+                model="smaller" if most_drafted and by_model else None,
                 num_speculative_tokens=most_drafted or 1,
                 prompt_lookup_min=1,
             ),
         )
         self.runner = RunChecker(BeamRunner(num_blocks, block_size, num_host_blocks, VOCAB))
-        self.engine = EngineCore(limits, self.runner)
+        draft = DraftRunner(SmallerModel(num_blocks, block_size, 0, VOCAB), model_len=36) if by_model else None
+        self.engine = EngineCore(limits, self.runner, draft=draft)
         self.engine.scheduler.ahead.at_once = at_once or 1
         self.engine.scheduler.drafts.worth = None
         self.mirror = CacheMirror(num_blocks, block_size, num_host_blocks)

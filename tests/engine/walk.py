@@ -16,12 +16,13 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.engine.speculation.worth import Worth
 from pagedchat.errors import RequestError
 from pagedchat.events import StepReport
 from tests.engine.checks import assert_mirror_equals, assert_replies, copied
 from tests.engine.groups.beam_model import BeamRunner, expected_search
-from tests.engine.kv_simulator import expected_reply
+from tests.engine.kv_simulator import SmallerModel, expected_reply
 from tests.engine.run_checker import RunChecker
 
 VOCAB = 3
@@ -43,8 +44,8 @@ class Faults:
 
     PLACES = ("begun", "in a move", "moved", "writing", "written")
 
-    def __init__(self, choose: random.Random, seen: Counter[str]) -> None:
-        self.random, self.seen = choose, seen
+    def __init__(self, choose: random.Random, seen: Counter[str], name: str = "") -> None:
+        self.random, self.seen, self.name = choose, seen, name
         self.place, self.culprit, self.error = "", 0, BaseException
 
     def arm(self, seq_id: int) -> None:
@@ -62,7 +63,7 @@ class Faults:
                 self.place = ""
         else:
             self.place = ""
-        self.seen[f"fault {place}{' of one' if self.culprit else ''}"] += 1
+        self.seen[f"{self.name}fault {place}{' of one' if self.culprit else ''}"] += 1
         raise self.error
 
 
@@ -83,7 +84,7 @@ class Walk:
             eos_token_ids=frozenset({EOS}),
             reserve_ahead=choose.random() < 0.5,
             speculation=SpeculationConfig(
-                method=choose.choice(["lookup", "lookup", "off"]),
+                **choose.choice([{"method": "lookup"}, {"method": "model", "model": "smaller"}, {"method": "off"}]),
                 num_speculative_tokens=choose.choice([1, 3, 10]),
                 prompt_lookup_min=choose.choice([1, 2]),
             ),
@@ -92,7 +93,7 @@ class Walk:
         simulator = BeamRunner(self.limits.num_blocks, size, self.limits.num_host_blocks, VOCAB)
         self.faults = simulator.at = Faults(choose, self.seen)
         self.runner = RunChecker(simulator)
-        self.engine = EngineCore(self.limits, self.runner)
+        self.engine = EngineCore(self.limits, self.runner, draft=self.draft(seed))
         self.engine.scheduler.ahead.at_once = choose.choice([1, 2, 32])
         self.engine.scheduler.drafts.worth = choose.choice([None, None, Worth()])
         self.mirror = CacheMirror(self.limits.num_blocks, size, self.limits.num_host_blocks)
@@ -102,6 +103,17 @@ class Walk:
         self.answered: dict[int, list[int]] = {}
         """What every answer must be, by the first sequence of its group."""
         self.prompts = [[choose.randrange(VOCAB) for _ in range(40)] for _ in range(3)]
+
+    def draft(self, seed: int) -> DraftRunner | None:
+        """A smaller model, which breaks now and then for good."""
+        if self.limits.speculation.method != "model":
+            return None
+        choose = random.Random(seed)
+        smaller = SmallerModel(self.limits.num_blocks, self.limits.block_size, 0, VOCAB)
+        if choose.random() < 0.2:
+            smaller.at = Faults(choose, self.seen, "draft ")
+            smaller.at.arm(0)
+        return DraftRunner(smaller, choose.choice([20, 60]))
 
     def run(self, num_operations: int) -> Counter[str]:
         """So many operations; then what limit and pins allow; then, without them, all that was asked for."""
@@ -115,6 +127,7 @@ class Walk:
         self.drain()
         assert not self.expected, "some request has no reply"
         assert not self.searches, "some search is not over"
+        self.engine.groups.carry_out()  # whose first one was closed before it ran, the next step would have found
         assert not self.engine.groups.are_due
         assert self.engine.watch.violation is None
         self.seen["runs"] = self.runner.num_in_runs

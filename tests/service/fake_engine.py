@@ -45,6 +45,7 @@ class FakeLoaded:
     sampling_defaults: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=None))
     notices: tuple[str, ...] = ()
     grammars: Any = None
+    draft: Any = None
     prepare_more: Callable[[], bool] = nothing_more
     tell_of_loss: Callable[[Callable[[], None]], None] = nothing_lost
 

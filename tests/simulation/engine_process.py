@@ -17,6 +17,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.errors import RequestError
 from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.service.chats import Chats
@@ -29,7 +30,7 @@ from pagedchat.service.rendering import Rendered, RenderJob
 from pagedchat.service.text_model import TextModel
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, command_reader, event_reader
 from tests.simulation.clock import VirtualLoop
-from tests.simulation.model import KernelLetters, LetterModel, info_of, template, tokenizer
+from tests.simulation.model import KernelLetters, LetterModel, SmallerModel, info_of, template, tokenizer
 from tests.simulation.pipe import Pipe
 
 PLACES = ("begun", "in a move", "moved", "writing", "written")
@@ -106,7 +107,9 @@ class SimulatedEngine:
         self.exit_code: asyncio.Future[int] = loop.create_future()
         self.runner = LetterModel(limits.num_blocks, limits.block_size, limits.num_host_blocks, letters, kind)
         self.runner.at = self._at
-        self.core = EngineCore(limits, self.runner, loop.time, first_id=FIRST_OF_PROGRAMS)
+        self.core = EngineCore(
+            limits, self.runner, loop.time, draft=self._draft_runner(), first_id=FIRST_OF_PROGRAMS
+        )
         self.core.scheduler.drafts.worth = None  # a step of this clock takes no time
         self.frozen_until = 0.0
         """It is stopped until then, as by SIGSTOP."""
@@ -117,6 +120,15 @@ class SimulatedEngine:
         self._engine_loop: EngineLoop | None = None
         self._out: Pipe
         self._turn_due = False
+
+    def _draft_runner(self) -> DraftRunner | None:
+        """A smaller model, where the world has one, which breaks off for good at a fault of its own."""
+        limits = self._limits
+        if limits.speculation.method != "model":
+            return None
+        smaller = SmallerModel(limits.num_blocks, limits.block_size)
+        smaller.at = self._at_draft
+        return DraftRunner(smaller, limits.model_len)
 
     def connect(self, out: Pipe) -> None:
         """Where it writes to."""
@@ -262,6 +274,12 @@ class SimulatedEngine:
         error, self.fault = self.fault[1], None
         self._seen[f"{error.__name__} {place}"] += 1
         raise error
+
+    def _at_draft(self, place: str, batch: SchedulerOutput) -> None:
+        self._seen["passes of draft models"] += place == "begun"
+        if self._random.random() < 0.0002:
+            self._seen["draft models that broke"] += 1
+            raise StepError
 
     def _crash(self, reason: str) -> None:
         """As the child's main does it."""

@@ -90,7 +90,10 @@ class World:
             preemption_mode=choose.choice(("recompute", "swap")),
             eos_token_ids=frozenset({tokenizer().token_to_id(EOS)}),
             reserve_ahead=choose.random() < 0.5,
-            speculation=SpeculationConfig(method=choose.choice(("lookup", "off")), prompt_lookup_min=1),
+            speculation=SpeculationConfig(
+                **choose.choice(({"method": "lookup"}, {"method": "off"}, {"method": "model", "model": "smaller"})),
+                prompt_lookup_min=1,
+            ),
         )
 
     @property

@@ -17,6 +17,7 @@ from pagedchat.config import SpeculationConfig
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.errors import RequestError
 from pagedchat.events import RunState, StepReport, Steps
 from pagedchat.metrics.collector import MetricsCollector
@@ -30,7 +31,7 @@ from pagedchat.view.sentences.figures import context_text, engine_text
 from pagedchat.view.sentences.waiting import held_words
 from pagedchat.view.stats_answer import StatsAnswer
 from pagedchat.view.timeline.columns import PREEMPTED
-from tests.scripted_reports import ScriptedEngine, ready
+from tests.scripted_reports import ScriptedEngine, SmallerRunner, ready
 from tests.view.witness import MISFITS, Witness, numbers_in
 
 LETTERS = {0: b" a", 1: b" b", 2: b" c", 7: b" d"}
@@ -69,7 +70,7 @@ class Told(RuleBasedStateMachine):
         caching=st.sampled_from([True, True, False]),
         mode=st.sampled_from(["recompute", "swap"]),
         ahead=st.booleans(),
-        drafts=st.sampled_from(["lookup", "off"]),
+        drafts=st.sampled_from(["lookup", "model", "off"]),
     )
     def start(self, num_blocks, num_host_blocks, block_size, max_num_seqs, budget, caching, mode, ahead, drafts):
         self.engine = engine = ScriptedEngine(
@@ -82,7 +83,13 @@ class Told(RuleBasedStateMachine):
             enable_prefix_caching=caching,
             preemption_mode=mode,
             reserve_ahead=ahead,
-            speculation=SpeculationConfig(method=drafts, num_speculative_tokens=3, prompt_lookup_min=1),
+            draft=DraftRunner(SmallerRunner(), CONTEXT) if drafts == "model" else None,
+            speculation=SpeculationConfig(
+                method=drafts,
+                model="smaller" if drafts == "model" else None,
+                num_speculative_tokens=3,
+                prompt_lookup_min=1,
+            ),
         )
         engine.core.scheduler.drafts.worth = None
         engine.view.token_texts.update(LETTERS)

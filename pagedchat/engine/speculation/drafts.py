@@ -5,55 +5,24 @@ draft. Drafted tokens stand in the parts of a batch alone, never in a sequence; 
 anybody who forks the sequence can see one that is not accepted. Blocks that a draft took and that nothing was kept
 in are given back after the step.
 
-Knows sequences, blocks and seconds; no model and no queue.
+Knows sequences, blocks and seconds; no queue, and not how drafts are made (`by_lookup`, `by_model`).
 """
 
-from pagedchat.config import SpeculationConfig
+from collections.abc import Callable
+
+from pagedchat.config import SpeculationConfig, SpeculationMethod
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.output import BlockOp, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.speculation.lookup import PromptLookup
+from pagedchat.engine.speculation.by_lookup import ByLookup
+from pagedchat.engine.speculation.by_model import ByModel
+from pagedchat.engine.speculation.draft_model import DraftModel
+from pagedchat.engine.speculation.drafting import Plan
 from pagedchat.engine.speculation.worth import Worth, expected
 
 MOST_SEQUENCES = 32
 """Sequences that decode together up to which any of them is drafted for: with more a step's time goes by rows."""
-_FIRST_CHANCE = 0.85
-"""That a drafted token is accepted, before anything is known, and after a pause."""
-_LEAST_CHANCE, _MOST_CHANCE = 0.05, 0.98
-_WEIGHT = 0.3
-"""Of the newest draft in the running chance."""
-_LONGEST_PAUSE = 16
-"""Tokens for which a sequence whose drafts fail is left alone, at most."""
-
-
-class _Drafting:
-    """One request's drafts."""
-
-    __slots__ = ("arrival", "chance", "lookup", "misses", "resume_at")
-
-    def __init__(self, arrival: int, config: SpeculationConfig) -> None:
-        self.arrival = arrival
-        self.lookup = PromptLookup(config.prompt_lookup_max, config.prompt_lookup_min)
-        self.chance = _FIRST_CHANCE
-        self.misses = 0
-        """Drafts in a row of which nothing was accepted."""
-        self.resume_at = 0
-        """Length of the sequence before which it is left alone."""
-
-    def learn(self, num_drafted: int, num_accepted: int, length: int) -> None:
-        """From what became of a draft; the sequence is `length` long now."""
-        tries = min(num_accepted + 1, num_drafted)
-        chance = self.chance + _WEIGHT * (num_accepted / tries - self.chance)
-        self.chance = min(max(chance, _LEAST_CHANCE), _MOST_CHANCE)
-        self.misses = 0 if num_accepted else self.misses + 1
-        if self.misses:
-            self.pause(length, 2**self.misses - 1)
-
-    def pause(self, length: int, num_tokens: int) -> None:
-        """No draft for so many tokens of a sequence that is `length` long."""
-        self.misses = max(1, self.misses)
-        self.resume_at = length + min(num_tokens, _LONGEST_PAUSE)
 
 
 class Drafts:
@@ -69,7 +38,8 @@ class Drafts:
         self._config, self._blocks, self._most_rows = config, blocks, most_rows
         self.is_on = config.method != "off"
         """Whether anybody may want drafts, so that each step has to be looked at."""
-        self._by_sequence: dict[int, _Drafting] = {}
+        self._by_lookup = ByLookup(config)
+        self._by_model: ByModel | None = None
         self.worth: Worth | None = Worth()
         """None: drafts are made whether they pay or not."""
         self._taken: list[tuple[Sequence, int]] = []
@@ -78,25 +48,56 @@ class Drafts:
         self.num_drafts = self.num_drafted = self.num_accepted = 0
         """Since the engine started: drafts, their tokens, and those of them that were accepted."""
 
+    def use(self, model: DraftModel) -> None:
+        """Have this one draft, for requests that want a model to."""
+        self._by_model = ByModel(model, self._config)
+
+    def time_by(self, clock: Callable[[], float]) -> None:
+        """Another clock than the one that the draft model was given."""
+        if self._by_model is not None:
+            self._by_model.model.clock = clock
+
+    def let_go(self) -> None:
+        """Of the draft model, for good."""
+        self._by_model = None
+
     def hear(self, params: SamplingParams) -> None:
         """A request goes by these."""
         self.is_on = self.is_on or params.speculate == "lookup"
 
     def may_draft(self, seq: Sequence) -> bool:
-        """Whether this request wants drafts. None are made where each token is to be told of, or is held to a form,
-        which is followed token by token; nor for the beams of a search."""
+        """Whether this request wants drafts, and can have them."""
+        return self._method(seq) != "off"
+
+    def _method(self, seq: Sequence) -> SpeculationMethod:
+        """None are made where each token is to be told of, or is held to a form, which is followed token by token;
+        nor for the beams of a search."""
         params = seq.sampling_params
         if params.logprobs is not None or params.structured_outputs is not None:
-            return False
-        return (self._config.method if params.speculate is None else params.speculate) != "off"
+            return "off"
+        method = self._config.method if params.speculate is None else params.speculate
+        if method == "model" and (self._by_model is None or self._by_model.model.is_broken):
+            return "off"
+        return method
+
+    @property
+    def model_seconds(self) -> float:
+        """That a draft model took for this step."""
+        return 0.0 if self._by_model is None else self._by_model.read_seconds + self._by_model.passes_seconds
 
     # --- before the step ----------------------------------------------------------------------------
+
+    def note(self, batch: list[ScheduledSequence], block_ops: list[BlockOp]) -> None:
+        """What the next step writes and moves."""
+        if self._by_model is not None:
+            self._by_model.begin_step()
+            self._by_model.model.note(batch, block_ops)
 
     def add(self, batch: list[ScheduledSequence], budget: int) -> bool:
         """Give parts of a batch that decode drafts.
 
         Args:
-            batch: complete, with blocks for all that it writes; changed.
+            batch: complete, with blocks for all that it writes, and noted; changed.
             budget: tokens that the step may have beyond it.
 
         Returns:
@@ -117,56 +118,55 @@ class Drafts:
                 part.draft = draft[: self._make_room(part.sequence, len(draft))]
                 part.num_tokens += len(part.draft)
                 self._is_drafted = self._is_drafted or bool(part.draft)
+        if not self._is_drafted:
+            self.give_back()
         return self._is_drafted
-
-    def _all_drafts(self, sequences: list[Sequence], left: int) -> list[list[int]]:
-        """For each a draft, maybe empty, `left` tokens together at most; for nobody any where they do not pay."""
-        drafts, num_expected, num_drafted = [], 0.0, 0
-        for index, seq in enumerate(sequences):
-            draft = self._draft(seq, -(-left // (len(sequences) - index)), len(sequences))
-            drafts.append(draft)
-            left -= len(draft)
-            if draft:
-                num_expected += expected(self._by_sequence[seq.seq_id].chance, len(draft))
-                num_drafted += len(draft)
-        if (
-            self.worth is not None
-            and num_drafted
-            and not self.worth.pays(len(sequences), num_drafted, num_expected)
-        ):
-            return [[] for _ in sequences]
-        return drafts
 
     def _wanted(self, batch: list[ScheduledSequence]) -> bool:
         """Whether anybody of a small batch asks for drafts."""
         return len(batch) <= 2 * MOST_SEQUENCES and any(self.may_draft(part.sequence) for part in batch)
 
-    def _draft(self, seq: Sequence, most: int, num_sequences: int) -> list[int]:
-        if not self.may_draft(seq):
-            return []
-        token_ids, drafting = seq.token_ids, self._drafting(seq)
-        if not drafting.lookup.catch_up(token_ids) or len(token_ids) < drafting.resume_at:
-            return []
-        most = min(most, self._config.num_speculative_tokens, seq.stop_length - len(token_ids) - 1)
-        if most <= 0:
-            return []
-        found = drafting.lookup.draft(token_ids, most, self._config.prompt_lookup_max if drafting.misses else 0)
-        if not found or self.worth is None:
-            return found
-        chance = max(drafting.chance, _FIRST_CHANCE) if drafting.misses else drafting.chance
-        paid = self.worth.best_length(num_sequences, chance, most)
-        if not paid:
-            drafting.pause(len(token_ids), _LONGEST_PAUSE)
-        drafting.chance = chance
-        return found[:paid]
+    def _all_drafts(self, sequences: list[Sequence], left: int) -> list[list[int]]:
+        """For each a draft, maybe empty, `left` tokens together at most; for nobody any where they do not pay."""
+        plans, of_model, count = list[Plan](), list[Plan](), len(sequences)
+        for index, seq in enumerate(sequences):
+            method = self._method(seq)
+            plan = self._plan(seq, method, -(-left // (count - index)), count)
+            plans.append(plan)
+            left -= plan.length
+            if method == "model" and plan.length:
+                of_model.append(plan)
+        if self._by_model is not None and of_model:
+            self._by_model.read(of_model, self.worth)
+            of_model = [plan for plan in of_model if plan.length]
+        num_passes = max([plan.length for plan in of_model], default=0)
+        if not self._pay([plan for plan in plans if plan.length], num_passes, count):
+            return [[] for _ in sequences]
+        if self._by_model is not None and of_model:
+            for plan in of_model:
+                plan.length = self._make_room(plan.seq, plan.length)
+            self._by_model.propose(of_model, count, self.worth)
+        return [plan.tokens for plan in plans]
 
-    def _drafting(self, seq: Sequence) -> _Drafting:
-        drafting = self._by_sequence.get(seq.seq_id)
-        if drafting is None or drafting.arrival != seq.arrival:
-            if len(self._by_sequence) > 2 * MOST_SEQUENCES:
-                self._by_sequence.clear()  # of sequences that are done; who is not is indexed again
-            drafting = self._by_sequence[seq.seq_id] = _Drafting(seq.arrival, self._config)
-        return drafting
+    def _plan(self, seq: Sequence, method: SpeculationMethod, most: int, num_sequences: int) -> Plan:
+        """What is to be drafted for it, of so many that decode."""
+        most = min(most, self._config.num_speculative_tokens, seq.stop_length - len(seq.token_ids) - 1)
+        if method == "lookup":
+            return self._by_lookup.plan(seq, most, num_sequences, self.worth)
+        if method == "model" and self._by_model is not None:
+            return self._by_model.plan(seq, most, num_sequences, self.worth)
+        return Plan(seq)
+
+    def _pay(self, planned: list[Plan], num_passes: int, num_sequences: int) -> bool:
+        """Whether these pay together, with so many passes of the draft model."""
+        if self.worth is None or not planned:
+            return True
+        if num_passes and self._by_model is not None and self._by_model.is_new:
+            return self.worth.can_try
+        num_expected = sum([expected(plan.chance, plan.length) for plan in planned])
+        share = self._by_model.model.share if self._by_model else 0.0
+        passes = num_passes * self.worth.pass_seconds(num_sequences, share) if num_passes else 0.0
+        return self.worth.pays(num_sequences, sum([plan.length for plan in planned]), num_expected, passes)
 
     def _make_room(self, seq: Sequence, count: int) -> int:
         """Blocks for so many tokens behind the next one; returns for how many there are."""
@@ -175,6 +175,8 @@ class Drafts:
             self._blocks.append_block(seq)
         if len(seq.block_table) > had:
             self._taken.append((seq, had))
+            if self._by_model is not None:
+                self._by_model.model.forget(seq.block_table[had:])
         return min(count, seq.writable_len - seq.num_computed - 1)
 
     # --- after the step -----------------------------------------------------------------------------
@@ -193,8 +195,10 @@ class Drafts:
             batch: as `settle` left it.
             seconds: from before it was scheduled until it was taken in.
         """
+        passes = self._by_model.passes_seconds if self._by_model else 0.0
+        seconds -= self.model_seconds - passes  # of what it read there are other books
         if not self._is_drafted:
-            self._learn_plain(batch, seconds)
+            self._learn_plain(batch, seconds - passes)
             return
         num_drafted = num_accepted = 0
         is_all_decodes = True
@@ -202,23 +206,23 @@ class Drafts:
             drafted = len(part.draft)
             is_all_decodes = is_all_decodes and (drafted > 0 or part.num_tokens == 1)
             if drafted:
-                self._note(part, drafted)
+                self._note_draft(part, drafted)
                 num_drafted += drafted
                 num_accepted += part.num_tokens - 1
         self.num_drafted += num_drafted
         self.num_accepted += num_accepted
         if self.worth is not None and num_drafted:
             if is_all_decodes:
-                self.worth.note_drafted(len(batch), num_drafted, num_accepted, seconds)
+                self.worth.note_drafted(len(batch), num_drafted, num_accepted, seconds, passes)
             else:
                 self.worth.other_step()
 
-    def _note(self, part: ScheduledSequence, drafted: int) -> None:
+    def _note_draft(self, part: ScheduledSequence, drafted: int) -> None:
         self.num_drafts += 1
-        seq = part.sequence
-        drafting = self._by_sequence.get(seq.seq_id)
-        if drafting is not None:
-            drafting.learn(drafted, part.num_tokens - 1, len(seq.token_ids))
+        if self._method(part.sequence) == "lookup":
+            self._by_lookup.learn(part.sequence, drafted, part.num_tokens - 1)
+        elif self._by_model is not None:
+            self._by_model.learn(part.sequence, drafted, part.num_tokens - 1)
 
     def _learn_plain(self, batch: list[ScheduledSequence], seconds: float) -> None:
         if self.worth is None or not self._wanted(batch):

@@ -10,6 +10,10 @@ What they cost, steps tell: more than one without drafts, by how many were draft
 4 to 7 and so on. A processor pays for each of them; a GPU pays for the other kind of step, and little for more.
 While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
+*A draft model* costs besides: a pass for each token of the longest draft, and what it reads of texts before it can
+draft for them. The latter is paid from a reserve, into which goes what the balance does not hold, as long as its
+drafts seem to pay, and from the balance where that is to be tried once more.
+
 Knows seconds and counts: no sequences, no tokens.
 """
 
@@ -22,6 +26,9 @@ MOST_SAVED = 6.0
 """Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away."""
 _GRANTED = 1.5
 """Steps' time that is in it at the beginning."""
+_RESERVED, _MOST_RESERVED = 256.0, 1024.0
+"""Steps' time for what a draft model reads: at the beginning, and at the most. Who asks for a draft model is ready
+to wait once for what it has to read of the first prompt."""
 _WARM_UP = 3
 """Steps without drafts of a size that are measured before there are drafts."""
 _STALE_AFTER = 200
@@ -34,6 +41,8 @@ _MORE_FOR_TWICE = 1.5
 """Times that twice as many drafted tokens are taken to cost, until that was measured."""
 _AT_FIRST = 8
 """Tokens drafted in a step, at most, before any was measured."""
+_READ_AT_FIRST = 32
+"""Tokens that it reads before that was measured."""
 _FORGOTTEN = 0.01
 """Of what drafts cost, with every step without."""
 
@@ -67,6 +76,13 @@ class Worth:
         self._extra: dict[int, float] = {}
         """Bits of the number of drafted tokens -> seconds more than a step without takes."""
         self._balance: float | None = None
+        self._reserve = 0.0
+        self._passes: dict[int, float] = {}
+        """Bits of the number of sequences -> seconds of a draft model's pass."""
+        self._remembered = 1.0
+        """Of what passes cost, since they were measured."""
+        self._reading = 0.0
+        """Seconds a token that a draft model reads; 0 until it was measured."""
         self._was_plain = False
         self._last_size = 0
         """Bits of the number of tokens that the step before has drafted."""
@@ -77,7 +93,7 @@ class Worth:
         if plain is None or plain.num_measured < _WARM_UP or plain.age >= _STALE_AFTER:
             return False
         if self._balance is None:
-            self._balance = _GRANTED * plain.seconds
+            self._balance, self._reserve = _GRANTED * plain.seconds, _RESERVED * plain.seconds
         return self._balance > 0
 
     @property
@@ -85,26 +101,34 @@ class Worth:
         """Tokens of all drafts of a step, at most."""
         return 1 << 30 if self._extra else _AT_FIRST
 
-    def best_length(self, num_sequences: int, chance: float, most: int) -> int:
+    def best_length(self, num_sequences: int, chance: float, most: int, pass_seconds: float = 0.0) -> int:
         """Of one sequence's draft, where all draft as much; 0 where none pays.
 
         Args:
             num_sequences: that decode.
             chance: of a drafted token to be accepted, if those before it are; below 1.
             most: tokens.
+            pass_seconds: that a token of all drafts takes besides, to be made.
         """
         value = self._plain[num_sequences].seconds / num_sequences
         gains = [
-            expected(chance, k) * value - self._cost(num_sequences, k * num_sequences) / num_sequences
+            expected(chance, k) * value
+            - (self._cost(num_sequences, k * num_sequences) + k * pass_seconds) / num_sequences
             for k in range(1, most + 1)
         ]
         best = max(range(most), key=gains.__getitem__, default=-1)
         return best + 1 if best >= 0 and gains[best] > 0 else 0
 
-    def pays(self, num_sequences: int, num_drafted: int, num_expected: float) -> bool:
+    @property
+    def can_try(self) -> bool:
+        """Whether something may be tried of which nothing is known."""
+        return (self._balance or 0.0) > 0
+
+    def pays(self, num_sequences: int, num_drafted: int, num_expected: float, passes_seconds: float = 0.0) -> bool:
         """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
-        can bear it if none is."""
-        value, cost = self._plain[num_sequences].seconds / num_sequences, self._cost(num_sequences, num_drafted)
+        can bear it if none is. `passes_seconds`: that it takes to make them."""
+        value = self._plain[num_sequences].seconds / num_sequences
+        cost = self._cost(num_sequences, num_drafted) + passes_seconds
         return num_expected * value > cost and (self._balance or 0.0) >= cost
 
     def _cost(self, num_sequences: int, num_drafted: int) -> float:
@@ -133,9 +157,12 @@ class Worth:
         self._was_plain = True
         for size in self._extra:
             self._extra[size] *= 1 - _FORGOTTEN
+        self._remembered *= 1 - _FORGOTTEN
         self._put_in(SHARE * seconds, seconds)
 
-    def note_drafted(self, num_sequences: int, num_drafted: int, num_accepted: int, seconds: float) -> None:
+    def note_drafted(
+        self, num_sequences: int, num_drafted: int, num_accepted: int, seconds: float, passes_seconds: float = 0.0
+    ) -> None:
         """A step with drafts.
 
         Args:
@@ -143,6 +170,7 @@ class Worth:
             num_drafted: tokens of all drafts.
             num_accepted: of them.
             seconds: it took.
+            passes_seconds: of these, what it took to make the drafts.
         """
         self._was_plain = False
         plain = self._plain.get(num_sequences)
@@ -151,7 +179,7 @@ class Worth:
         plain.age += 1
         worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
         self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
-        cost, size = max(0.0, seconds - plain.seconds), num_drafted.bit_length()
+        cost, size = max(0.0, seconds - passes_seconds - plain.seconds), num_drafted.bit_length()
         self._last_size, known = size, self._extra.setdefault(size, cost)
         self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
 
@@ -161,12 +189,51 @@ class Worth:
 
     def _put_in(self, seconds: float, step: float) -> None:
         if self._balance is not None:
-            self._balance = min(self._balance + seconds, MOST_SAVED * step)
+            over = max(0.0, self._balance + seconds - MOST_SAVED * step)
+            self._balance += seconds - over
+            self._reserve = min(self._reserve + over, _MOST_RESERVED * step)
+
+    # --- a draft model's own work -------------------------------------------------------------------
+
+    def pass_seconds(self, num_sequences: int, share: float) -> float:
+        """Of a draft model for so many that decode; until that was measured, this share of a step, and when it is
+        forgotten, no more than that."""
+        guess = share * self._plain[num_sequences].seconds
+        known = self._passes.get(num_sequences.bit_length(), guess)
+        return max(known * self._remembered, min(known, guess))
+
+    def note_passes(self, num_sequences: int, num_passes: int, seconds: float) -> None:
+        """What so many took together."""
+        self._remembered = 1.0
+        _blend(self._passes, num_sequences.bit_length(), seconds / num_passes)
+
+    def readable(self, *, is_trial: bool) -> int:
+        """Tokens that a draft model may read now, before it drafts; `is_trial`: its drafts did not pay of late."""
+        seconds = (self._balance or 0.0) + (0.0 if is_trial else self._reserve)
+        if seconds <= 0:
+            return 0
+        return int(seconds / self._reading) if self._reading else _READ_AT_FIRST
+
+    def note_read(self, num_tokens: int, seconds: float, *, is_trial: bool) -> None:
+        """It has read so many."""
+        each = {0: self._reading} if self._reading else {}
+        _blend(each, 0, seconds / num_tokens)
+        self._reading = each[0]
+        if self._balance is not None:
+            reserved = 0.0 if is_trial else min(self._reserve, seconds)
+            self._reserve -= reserved
+            self._balance -= seconds - reserved
 
 
 def expected(chance: float, length: int) -> float:
     """Of a draft's tokens, how many are accepted on the average."""
     return chance * (1 - chance**length) / (1 - chance)
+
+
+def _blend(means: dict[int, float], key: int, seconds: float) -> None:
+    """Into a running mean. One that was held up by something else does not count for more than four."""
+    known = means.setdefault(key, seconds)
+    means[key] = known + _WEIGHT * (min(seconds, 4 * known) - known)
 
 
 def _parted(sizes: Iterable[int], size: int) -> tuple[list[int], list[int]]:

@@ -41,11 +41,19 @@ from pagedchat.runtime.loading.device import (
     choose_device,
     default_token_budget,
 )
+from pagedchat.runtime.loading.draft_model import (
+    ModelFacts,
+    beside,
+    draft_config,
+    named,
+    refuse_draft,
+    with_draft,
+)
 from pagedchat.runtime.loading.first_batches import FirstBatches
 from pagedchat.runtime.loading.invariance import make_invariant, refuse_attention, refuse_description
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
 from pagedchat.runtime.loading.model_wishes import model_wishes
-from pagedchat.runtime.loading.pool_size import PoolSize, measure_pool, peak_memory
+from pagedchat.runtime.loading.pool_size import NOTHING_BESIDE, Beside, PoolSize, measure_pool, peak_memory
 from pagedchat.runtime.loading.precision import Precision, choose_precision
 from pagedchat.runtime.loading.ready_info import Findings, engine_limits, engine_ready
 from pagedchat.runtime.loading.release import release
@@ -97,10 +105,9 @@ class _Assembly:
             prepare_in_background()
 
     def run(self) -> LoadedModel:
-        description = self._describe()
-        tokenizer = self._tokenizer(description)
-        precision = choose_precision(self._config.model, self._device, description)
-        shape = self._shape(description, precision.dtype)
+        facts = self._facts()
+        description, tokenizer, precision, shape = facts.description, facts.tokenizer, facts.precision, facts.shape
+        another = NOTHING_BESIDE if self._config.speculation.model is None else self._beside(facts)
         if self._config.stands_beside:
             self._refuse_without_room(description, precision, shape)
         wanted, invariant = self._config.model, self._config.model.batch_invariant
@@ -119,7 +126,7 @@ class _Assembly:
         if invariant:
             refuse_attention(attention, self._device)
         with nullcontext() if description.native else first_passes(description.name):
-            eager, pool = self._eager_runner(model, shape, attention.factory, sizes)
+            eager, pool = self._eager_runner(model, shape, attention.factory, sizes, another)
             check = self._checked(description, eager)
         if description.native is None:
             # Transformers imports what keeps the frames of all who were calling then, and so what those had: ours.
@@ -144,9 +151,18 @@ class _Assembly:
             begins_ahead=runner is not eager,
             left_out=tuple(check.left_out),
         )
-        return self._loaded(found, runner, prepare)
+        loaded = self._loaded(found, runner, prepare)
+        if self._config.speculation.model is None:
+            return loaded
+        return with_draft(loaded, self._config, sizes, self._progress, self._load_another)
 
     # --- files --------------------------------------------------------------------------------------
+
+    def _facts(self) -> ModelFacts:
+        description = self._describe()
+        tokenizer = self._tokenizer(description)
+        precision = choose_precision(self._config.model, self._device, description)
+        return ModelFacts(description, tokenizer, precision, self._shape(description, precision.dtype))
 
     def _describe(self) -> ModelDescription:
         wanted = self._config.model
@@ -171,6 +187,17 @@ class _Assembly:
         tokenizer.check_fits(name, description.name, description.vocab_size)
         return tokenizer
 
+    # --- a draft model ------------------------------------------------------------------------------
+
+    def _beside(self, facts: ModelFacts) -> Beside:
+        """What the draft model will take, once nothing speaks against it."""
+        draft = named(_Assembly(draft_config(self._config), self._progress, self._began, self._streams)._facts)
+        refuse_draft(draft, facts)
+        return beside(draft, *self._free_memory())
+
+    def _load_another(self, config: EngineConfig, progress: Progress) -> LoadedModel:
+        return assemble(config, progress, time.perf_counter(), self._streams)
+
     # --- sizes --------------------------------------------------------------------------------------
 
     def _shape(self, description: ModelDescription, dtype: torch.dtype) -> CacheShape:
@@ -186,9 +213,12 @@ class _Assembly:
         )
 
     def _refuse_without_room(self, description: ModelDescription, precision: Precision, shape: CacheShape) -> None:
+        refuse_without_room(description.name, weight_bytes(description, precision), shape, *self._free_memory())
+
+    def _free_memory(self) -> tuple[int, int]:
+        """Bytes where the model is to run, and of all memory of that, if it is a GPU."""
         on_gpu = self._device.type == "cuda"
-        free, gpu = torch.cuda.mem_get_info(self._device) if on_gpu else (available_memory(), 0)
-        refuse_without_room(description.name, weight_bytes(description, precision), shape, free, gpu)
+        return torch.cuda.mem_get_info(self._device) if on_gpu else (available_memory(), 0)
 
     def _sizes(self, description: ModelDescription, num_parameters: int) -> StepSizes:
         wanted = self._config.scheduler
@@ -244,7 +274,12 @@ class _Assembly:
         return model, counted
 
     def _eager_runner(
-        self, model: torch.nn.Module, shape: CacheShape, make_backend: BackendFactory, sizes: StepSizes
+        self,
+        model: torch.nn.Module,
+        shape: CacheShape,
+        make_backend: BackendFactory,
+        sizes: StepSizes,
+        beside: Beside,
     ) -> tuple[TorchModelRunner, PoolSize]:
         device = self._device
         runner_class: type[TorchModelRunner] = TorchModelRunner
@@ -258,7 +293,7 @@ class _Assembly:
             self._say("profile", "Measuring the largest batch")
             return peak_memory(runner, make_backend, sizes)
 
-        pool = measure_pool(self._config, shape, sizes.model_len, device, profile, self._company)
+        pool = measure_pool(self._config, shape, sizes.model_len, device, profile, beside, self._company)
         total = format_size(pool.num_blocks * shape.block_bytes)
         self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
         backend = _allocate(make_backend, shape, pool, device)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import Grammars, ModelRunner
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.events import EngineReady, LoadProgress
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class LoadedModel:
     """`{"bos_token": "<s>", ...}`, for the template."""
     sampling_defaults: SamplingParams
     """From the model's generation_config.json."""
+    draft: DraftRunner | None = None
+    """Of the draft model, over a cache of its own for the same blocks; None: there is none."""
     grammars: Grammars | None = None
     """What forms of replies mean for its tokens."""
     notices: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from pagedchat.runtime.loading.memory import (
     check_fits,
     cuda_memory,
     default_cpu_memory,
+    graph_memory,
     num_blocks_for,
     num_host_blocks_for,
     useful_blocks,
@@ -39,12 +40,32 @@ class PoolSize:
     num_host_blocks: int
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What another model takes that is loaded later and has a share of every block."""
+
+    weights: int = 0
+    """Bytes, as they will be kept; on a GPU captured steps come to it."""
+    block_bytes: int = 0
+    gpu: int = 0
+    """Of all its memory, if it is a GPU."""
+
+    @property
+    def total(self) -> int:
+        """Bytes that the pool may not have."""
+        return self.weights + (graph_memory(self.gpu) if self.weights else 0)
+
+
+NOTHING_BESIDE = Beside()
+
+
 def measure_pool(
     config: EngineConfig,
     shape: CacheShape,
     model_len: int,
     device: torch.device,
     profile: Callable[[], int],
+    beside: Beside = NOTHING_BESIDE,
     company: Company | None = None,
 ) -> PoolSize:
     """Size the pool, `--num-blocks` and `--kv-cache-memory` first.
@@ -55,6 +76,7 @@ def measure_pool(
         model_len: the longest text of the model, in tokens.
         device: where the model runs.
         profile: runs the largest batch and returns the peak of device memory in bytes; called on a GPU only.
+        beside: another model over the same blocks.
         company: all ranks, where this is one of several; they get as many blocks as the one with the least room.
 
     Raises:
@@ -63,9 +85,10 @@ def measure_pool(
     useful = useful_blocks(model_len, shape.block_size, config.scheduler.max_num_seqs)
     on_cpu = device.type == "cpu"
     size = 1 if company is None else company.size  # so many share the memory of the host
-    free = available_memory() // size if on_cpu else _cuda_left(config, device, profile())
-    num_blocks = _num_blocks(config, shape, free, useful if on_cpu else None)
-    host_free = available_memory() // size - (num_blocks * shape.block_bytes if on_cpu else 0)
+    free = (available_memory() // size if on_cpu else _cuda_left(config, device, profile())) - beside.total
+    block_bytes = shape.block_bytes + beside.block_bytes
+    num_blocks = _num_blocks(config, block_bytes, free, useful if on_cpu else None)
+    host_free = available_memory() // size - (num_blocks * block_bytes + beside.total if on_cpu else 0)
     limit = max(num_blocks, useful)
     num_host_blocks = num_host_blocks_for(
         config.cache.swap_space // size, max(0, host_free), shape.block_bytes, limit
@@ -75,18 +98,18 @@ def measure_pool(
     return PoolSize(num_blocks, num_host_blocks)
 
 
-def _num_blocks(config: EngineConfig, shape: CacheShape, free: int, useful: int | None) -> int:
+def _num_blocks(config: EngineConfig, block_bytes: int, free: int, useful: int | None) -> int:
     """Device blocks; `useful` bounds the default on a CPU, where other programs want the memory too."""
     cache = config.cache
     if cache.num_blocks is not None:
         num_blocks = cache.num_blocks
     elif cache.kv_cache_memory is not None:
-        num_blocks = num_blocks_for(cache.kv_cache_memory, shape.block_bytes)
+        num_blocks = num_blocks_for(cache.kv_cache_memory, block_bytes)
     elif useful is not None:
-        num_blocks = min(useful, num_blocks_for(default_cpu_memory(free), shape.block_bytes))
+        num_blocks = min(useful, num_blocks_for(default_cpu_memory(free), block_bytes))
     else:
-        num_blocks = num_blocks_for(free, shape.block_bytes)
-    check_fits(num_blocks, shape.block_bytes, free)
+        num_blocks = num_blocks_for(free, block_bytes)
+    check_fits(num_blocks, block_bytes, free)
     return num_blocks
 
 

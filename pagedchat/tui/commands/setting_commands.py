@@ -61,10 +61,15 @@ def _set_speculate(context: CommandContext, value: str) -> None:
     """Whether tokens of this chat are guessed and several verified at once."""
     meanings = {
         "lookup": "What followed the last tokens before is guessed to follow them again, from the next request on.",
+        "model": "What the draft model says is verified, several tokens at once, from the next request on.",
         "off": "One token a step, from the next request on.",
     }
     if value not in meanings:
-        raise CommandError(f"speculate is lookup or off, not {shown(value)}.", "Type /set speculate lookup|off")
+        raise CommandError(
+            f"speculate is lookup, model or off, not {shown(value)}.", "Type /set speculate lookup|model|off"
+        )
+    if value == "model" and context.view.info is not None and not context.view.info.draft_model:
+        raise CommandError("There is no draft model.", "Start pagedchat with --speculate MODEL.")
     context.chat.set_sampling("speculate", value)
     context.say(meanings[value])
 

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from pagedchat.events import Timings
 from pagedchat.view.sentences.words import milliseconds
 
-PHASES = ("schedule", "copy", "launch", "forward", "attention", "products", "sample", "update")
+PHASES = ("schedule", "draft", "copy", "launch", "forward", "attention", "products", "sample", "update")
 """Every name that a phase can have."""
 MIN_PHASE = 5e-5
 """Seconds below which a phase is not worth a word."""
@@ -31,8 +31,11 @@ def step_phases(timings: Timings) -> list[Phase]:
         forward = [Phase("attention", timings.forward - products), Phase("products", products)]
     else:
         forward = [Phase("forward", timings.forward)]
+    before = [Phase("schedule", timings.schedule)]
+    if timings.draft > 0:
+        before.append(Phase("draft", timings.draft))
     return [
-        Phase("schedule", timings.schedule), Phase("copy", timings.copy), Phase("launch", timings.launch), *forward,
+        *before, Phase("copy", timings.copy), Phase("launch", timings.launch), *forward,
         Phase("sample", timings.sample), Phase("update", timings.update),
     ]  # fmt: skip
 

@@ -4,7 +4,14 @@ import random
 
 import pytest
 
+from pagedchat.config import SpeculationConfig
+from pagedchat.engine.core import EngineCore
+from pagedchat.engine.limits import EngineLimits
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.engine.speculation.worth import Worth
+from tests.fakes import FakeClock
 
 
 def decode(worth: Worth, num_steps: int, row_cost: float, chance: float, num_sequences: int = 1) -> float:
@@ -87,3 +94,75 @@ def test_what_drafts_cost_once_is_forgotten_in_time():
     for _ in range(600):
         worth.note_plain(1, 1.0)
     assert worth.best_length(1, 0.9, 4) == 4
+
+
+def test_a_pass_of_a_draft_model_costs_what_its_size_says_until_it_was_measured():
+    worth = measured({k: 0.01 * k for k in (1, 2, 4, 8)})
+    assert worth.pass_seconds(1, 0.1) == pytest.approx(0.1)
+    assert worth.best_length(1, 0.9, 10, worth.pass_seconds(1, 0.1)) > 2
+    assert worth.best_length(1, 0.9, 10, worth.pass_seconds(1, 1.0)) == 0
+    worth.note_passes(1, 4, 2.0)
+    assert worth.pass_seconds(1, 0.1) == pytest.approx(0.5)
+    assert not worth.pays(1, 4, 1.0, 4 * 0.5)
+    for _ in range(300):
+        worth.note_plain(1, 1.0)
+    assert worth.pass_seconds(1, 0.1) == pytest.approx(0.1), "what it cost once is forgotten in time"
+
+
+def test_what_a_draft_model_reads_comes_from_the_reserve_and_for_trial_from_the_balance():
+    worth = measured({4: 0.1})
+    assert worth.readable(is_trial=True) == worth.readable(is_trial=False) > 0, "until it was measured"
+    worth.note_read(10, 1.0, is_trial=False)
+    assert 0 < worth.readable(is_trial=True) < worth.readable(is_trial=False)
+    before = worth.readable(is_trial=True)
+    worth.note_read(10, 1.0, is_trial=True)
+    assert worth.readable(is_trial=True) == before - 10
+    for _ in range(40):
+        worth.note_drafted(1, 4, 0, 1.3)
+    assert worth.readable(is_trial=True) == 0
+    assert worth.readable(is_trial=False) > 0
+
+
+@pytest.mark.parametrize(("share", "chance"), [(0.1, 0.0), (0.3, 0.0), (0.5, 0.3), (1.0, 0.9)])
+def test_a_draft_model_that_does_not_pay_costs_little(share, chance):
+    assert gain(share, chance) >= 0.97
+
+
+def test_a_draft_model_that_pays_is_used():
+    assert gain(0.1, 0.85) > 2.2
+    assert gain(0.1, 0.6) > 1.4
+
+
+def gain(share: float, chance: float) -> float:
+    """How many times the tokens a second of plain decoding: three chats, one after the other, whose prompts take
+    five steps to be read; a plain step takes a second, a pass of the draft model a share of it, a row 0.02."""
+    source, clock = random.Random(5), FakeClock()
+
+    class Model:
+        def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+            num_tokens = sum(part.num_tokens for part in batch.scheduled)
+            clock.advance(share if num_tokens <= 4 else 5.0 * num_tokens / 200)
+            return ModelRunnerOutput(
+                [[int(source.random() < chance)] if p.samples else [] for p in batch.scheduled]
+            )
+
+        def check(self) -> None:
+            """It never breaks."""
+
+    class Target(Model):
+        def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+            batch.block_ops.clear()
+            clock.advance(1.0 + 0.02 * (batch.num_tokens - 1) if batch.num_tokens < 40 else 10.0)
+            return ModelRunnerOutput([[1] if p.samples else [] for p in batch.scheduled])
+
+    speculation = SpeculationConfig(method="model", model="smaller")
+    limits = EngineLimits(num_blocks=400, speculation=speculation, enable_prefix_caching=False)
+    core = EngineCore(limits, Target(), clock, draft=DraftRunner(Model(), 4000, share))
+    for _ in range(3):
+        seq_id = core.open()
+        core.extend(seq_id, [1] * 200, SamplingParams(max_tokens=500, ignore_eos=True))
+        while core.has_work:
+            core.step()
+        core.close(seq_id)
+    seconds = clock() - 3 * 10.0
+    return 3 * 499 / seconds

@@ -405,7 +405,11 @@ COMPLAINTS = [
     ("/send 1,9 hi", "There is no chat '9'; there are 1, 2. Type /send all|1,3 TEXT"),
     ("/send all", "/send needs the chats, then the prompt. Type /send all|1,3 TEXT"),
     ("/set temp hot", "temp must be a number, not 'hot'. Type /set NAME VALUE|off"),
-    ("/set speculate maybe", "speculate is lookup or off, not 'maybe'. Type /set speculate lookup|off"),
+    (
+        "/set speculate maybe",
+        "speculate is lookup, model or off, not 'maybe'. Type /set speculate lookup|model|off",
+    ),
+    ("/set speculate model", "There is no draft model. Start pagedchat with --speculate MODEL."),
     ("/set temp -1", "temp cannot be -1. It must be a number from 0 to 2."),
     ("/set temp nan", "temp cannot be nan. It must be a number from 0 to 2."),
     ("/set rep 1e39", "rep cannot be 1e39. It must be a number from 0.1 to 2."),

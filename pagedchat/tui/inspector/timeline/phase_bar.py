@@ -12,7 +12,7 @@ from pagedchat.tui.kit.line_view import LineBar
 from pagedchat.view.sentences.words import milliseconds
 from pagedchat.view.timeline.phases import PHASES, Phase, fitting_phases, phase_cells, phase_words, step_phases
 
-_ASCII_LETTERS = dict(zip(PHASES, "sclfapmu", strict=True))
+_ASCII_LETTERS = dict(zip(PHASES, "sdclfapmu", strict=True))
 """One letter a phase, for the bar of a terminal without block glyphs."""
 
 
@@ -22,6 +22,7 @@ class PhaseBar(LineBar):
     DEFAULT_CSS = """
     PhaseBar {
         & > .phase-bar--schedule { color: $text-warning; }
+        & > .phase-bar--draft { color: $text-primary; }
         & > .phase-bar--copy { color: $text-error; }
         & > .phase-bar--launch { color: $text-secondary; }
         & > .phase-bar--forward, & > .phase-bar--products { color: $primary; }

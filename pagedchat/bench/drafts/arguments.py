@@ -1,14 +1,18 @@
-"""The options of `pagedchat bench lookup`. Knows names, types and help; imports nothing heavy."""
+"""The options of `pagedchat bench drafts`. Knows names, types and help; imports nothing heavy."""
 
 import argparse
 
 from pagedchat.bench.readers import count, counts, new_file
 
-LOOKUP_HELP = "tokens a second with prompt lookup and without, of replies that repeat their prompt and that do not"
+DRAFTS_HELP = "tokens a second with drafts and without, by prompt lookup and by draft models"
+HOW = ("lookup", "model")
 
 
-def add_lookup_options(parser: argparse.ArgumentParser) -> None:
-    """On what, how many chats, how often."""
+def add_drafts_options(parser: argparse.ArgumentParser) -> None:
+    """Which drafts, on what, how many chats, how often."""
+    parser.add_argument(
+        "--how", action="append", choices=HOW, metavar="HOW", help="lookup or model; may stand twice (both)"
+    )
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda (auto)")
     parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto)")
     parser.add_argument("--batch", type=counts, default=[1, 8], metavar="NUMBERS", help="chats at a time (1,8)")
