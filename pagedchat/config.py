@@ -37,6 +37,7 @@ KVEventsHashes = Literal["int", "bytes"]
 DEFAULT_MODEL = bundled.NAME
 GIB = 1024**3
 MOST_BYTES = 2**60
+MOST_RANKS = 64
 """More than any machine has."""
 _LAST_PORT = 65_535
 
@@ -100,6 +101,8 @@ class ModelConfig(_Checked):
     """Tokens of a sequence, prompt and reply together, at most; by default as many as the model has positions."""
     enforce_eager: bool = False
     """No steps are captured as CUDA graphs: slower, and what runs is easier to look into."""
+    tensor_parallel_size: int = 1
+    """Processes that have a part of the model each, one to a GPU."""
     batch_invariant: bool = False
     """A reply is the same, bit for bit, alone and in any company; for models of our own modules, and slower."""
 
@@ -114,6 +117,7 @@ class ModelConfig(_Checked):
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
         "max_model_len": ("max_model_len", Whole(1, INT32_MAX).check),
         "enforce_eager": ("enforce_eager", check_flag),
+        "tensor_parallel_size": ("--tensor-parallel-size", Whole(1, MOST_RANKS).check),
         "batch_invariant": ("--batch-invariant", check_flag),
     }
 

@@ -116,6 +116,9 @@ class StepReport(Event, frozen=True):
     queues: QueueLengths
     timings: Timings
     counters: Counters
+    rank_seconds: tuple[float, ...] = ()
+    """Where the model is cut over several processes, what the batch took each of them; of all but the first it is
+    the last batch of which they have said so. Not kept in traces."""
 
 
 # --- the engine process to the UI -------------------------------------------------------------------
@@ -129,6 +132,15 @@ class LoadProgress(Event, frozen=True):
     done: int = 0
     total: int = 0
     unit: str = ""
+
+
+class RankInfo(msgspec.Struct, frozen=True, array_like=True):
+    """One of the processes that have a part of the model each."""
+
+    device: str
+    """For people."""
+    memory: int
+    """Bytes of its part of the cache: all ranks have the same blocks, and each has its heads of them."""
 
 
 class ServerInfo(Event, frozen=True):
@@ -180,6 +192,9 @@ class EngineReady(Event, frozen=True):
     kv_cache_dtype: str = ""
     """Of keys and values: `"fp8"` or `"int8"`, one byte an element and a scale for each token and head, which
     `block_bytes` has in it; empty: they are of `dtype`."""
+    ranks: tuple[RankInfo, ...] = ()
+    """Where the model is cut over several processes, all of them; `block_bytes` is then what one of them has of a
+    block."""
     server: ServerInfo | None = None
     """Who answers, where that is a server: then sizes and numbers of blocks are 0, and so is `max_model_len` where
     it is not told."""

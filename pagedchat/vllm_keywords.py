@@ -5,7 +5,9 @@ is told why it does nothing, before anything is loaded or run.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
@@ -20,7 +22,7 @@ class NoMeaning(NamedTuple):
     """Values by which nothing is asked for."""
 
 
-_ONE_GPU = NoMeaning("One engine runs on one GPU, or on the CPU.", (1, None))
+_ONE_GPU = NoMeaning("Models are cut by tensor_parallel_size alone, over the GPUs of one machine.", (1, None))
 _TEXT_ALONE = NoMeaning("Prompts are text or tokens, nothing else.", (None, "", {}))
 _FROM_DISK = NoMeaning("Checkpoints are read as they lie in their folder or in the hub's cache.", (None, "auto"))
 _ONE_REVISION = NoMeaning("Of a hub id its newest revision is taken: give the folder of another one.")
@@ -36,7 +38,6 @@ LLM_KEYWORDS: Mapping[str, NoMeaning] = {
         "Code of a checkpoint is never run: models run by our own modules or by those of transformers.",
         (False, None),
     ),
-    "tensor_parallel_size": _ONE_GPU,
     "pipeline_parallel_size": _ONE_GPU,
     "data_parallel_size": _ONE_GPU,
     "distributed_executor_backend": _ONE_GPU,
@@ -110,6 +111,27 @@ SAMPLING_KEYWORDS: Mapping[str, NoMeaning] = {
     "extra_args": NoMeaning("Nobody would read it.", (None, {})),
 }
 """Of `SamplingParams()`."""
+
+_COMPACT = "JSON is written without blanks but those after a comma and a colon."
+FORM_KEYWORDS: Mapping[str, NoMeaning] = {
+    "disable_any_whitespace": NoMeaning(_COMPACT, (None, False, True)),
+    "whitespace_pattern": NoMeaning(_COMPACT),
+    "disable_additional_properties": NoMeaning("A schema says so: additionalProperties.", (None, False)),
+    "disable_fallback": NoMeaning(_ONE_GUIDE, (None, False, True)),
+    "structural_tag": NoMeaning("Give a grammar that has the tags in it."),
+}
+"""Of `StructuredOutputsParams()`."""
+
+
+class TakesOthers(msgspec.StructMeta):
+    """Of structs that take vLLM's keywords that have no meaning here: those in their `_no_meaning`."""
+
+    if not TYPE_CHECKING:  # where the fields are all there is
+
+        def __call__(cls, **given: Any) -> Any:  # noqa: N805, D102 - a class's own
+            others = {name: given.pop(name) for name in cls._no_meaning if name in given}
+            check_keywords(f"{cls.__name__}()", others, cls._no_meaning)
+            return super().__call__(**given)
 
 
 def check_keywords(call: str, given: Mapping[str, object], table: Mapping[str, NoMeaning]) -> None:

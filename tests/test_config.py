@@ -128,6 +128,7 @@ CHOICES: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"quantization": None}, "--quantize is None."),
     (ModelConfig, {"attention_backend": "flash"}, "--attention-backend is 'flash'."),
     (ModelConfig, {"implementation": "jax"}, "--model-implementation is 'jax'."),
+    (ModelConfig, {"tensor_parallel_size": "two"}, "--tensor-parallel-size is 'two'."),
     (ModelConfig, {"batch_invariant": "yes"}, "--batch-invariant is 'yes'."),
     (SpeculationConfig, {"method": "eagle"}, "--speculate is 'eagle'."),
 ]
@@ -181,3 +182,8 @@ def test_choices_are_listed_in_the_hint() -> None:
 def test_nobody_changes_a_config_later() -> None:
     with pytest.raises(FrozenInstanceError):
         CacheConfig().block_size = 32  # type: ignore[misc]
+
+
+def test_of_two_engines_side_by_side_the_first_one_tells_of_its_blocks() -> None:
+    config = EngineConfig(kv_events=KVEventsConfig(kv_events_endpoint="tcp://*:5557"))
+    assert config.beside("m").kv_events == KVEventsConfig()

@@ -28,9 +28,11 @@ WITHOUT_SCREEN = [
     "pagedchat.events",
     "pagedchat.engine.core",
     "pagedchat.engine.mirror",
+    "pagedchat.api.async_llm",
     "pagedchat.api.engine",
     "pagedchat.api.llm",
     "pagedchat.history.thread",
+    "pagedchat.requests.requests",
     "pagedchat.kv_events.publisher",
     "pagedchat.cli.oneshot",
     "pagedchat.cli.serve",
@@ -97,7 +99,7 @@ def test_a_server_is_asked_without_torch_and_its_client_is_loaded_with_the_first
 
 
 def test_names_of_the_package_load_no_torch() -> None:
-    names = "LLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
+    names = "LLM, AsyncLLM, LLMEngine, RequestOutput, RequestOutputKind, SamplingParams"
     assert loaded_after(f"from pagedchat import {names}", HEAVY) == []
 
 

@@ -9,10 +9,10 @@
 //
 // BY_SLOT: tokens bring their slots and their angles, whatever sequences they are of.
 
-#include "common/block_sum.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/norm_kinds.cuh"
 #include "common/row.cuh"
+#include "common/row_norm.cuh"
 
 #ifndef ROTARY
 #define ROTARY 0

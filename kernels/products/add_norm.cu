@@ -5,10 +5,8 @@
 // The norms are those of norm_kinds.cuh; either may be missing, and so may `beside`, the update of the other half
 // of a layer. A row stays in registers between sums and norms, so it is read once and written twice.
 
-#include "common/block_sum.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/norm_kinds.cuh"
-#include "common/row.cuh"
+#include "common/row_norm.cuh"
 
 #ifndef NORM
 #define NORM 1  // a NormKind: of the sum
@@ -16,45 +14,6 @@
 #ifndef UPDATE_NORM
 #define UPDATE_NORM 0  // a NormKind: of what is added
 #endif
-
-struct NormNumbers {
-  Row scales, shifts;
-
-  __device__ __forceinline__ void load(const Element* weight, const Element* bias, int at) {
-    scales = as_row(load_16(weight + at));
-    if (bias != nullptr) shifts = as_row(load_16(bias + at));
-  }
-};
-
-// This thread's part of a row, zeros where it has none; for all threads of the thread block.
-template <int KIND>
-__device__ __forceinline__ Row norm_row(const Row& row, const NormNumbers& numbers, bool has_piece, int width,
-                                        float epsilon) {
-  __shared__ float sums[2][MAX_WARPS];
-  float values[ROW_ELEMENTS];
-#pragma unroll
-  for (int i = 0; i < ROW_ELEMENTS; i++) values[i] = to_float(row.elements[i]);
-  float mean = 0.0f;
-  if (KIND == LAYER_NORM) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < ROW_ELEMENTS; i++) sum += values[i];
-    mean = block_sum(sum, sums[0]) / width;
-  }
-  float squares = 0.0f;
-#pragma unroll
-  for (int i = 0; i < ROW_ELEMENTS; i++) {
-    if (has_piece) squares += (values[i] - mean) * (values[i] - mean);
-  }
-  const float factor = rsqrtf(block_sum(squares, sums[1]) / width + epsilon);
-  Row results;
-#pragma unroll
-  for (int i = 0; i < ROW_ELEMENTS; i++) {
-    const float scale = to_float(numbers.scales.elements[i]), shift = to_float(numbers.shifts.elements[i]);
-    results.elements[i] = from_float<Element>(scaled_by_norm<KIND>((values[i] - mean) * factor, scale, shift));
-  }
-  return results;
-}
 
 // Grid: (num_rows); a multiple of 32 threads, each with one piece of 16 bytes or none.
 extern "C" __global__ void add_norm(Element* normed,                            // [num_rows, width], with NORM

@@ -50,9 +50,12 @@ from pagedchat.requests.conversations import Message, chat_prompt
 from pagedchat.requests.prompts import Prompt, checked_prompt, prompt_text
 from pagedchat.service.client import EngineClient
 from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, EngineLink, Tokenize
+from pagedchat.vllm_keywords import CALL_KEYWORDS, check_keywords
 
 log = logging.getLogger(__name__)
 
+_READER_TIMEOUT = 3.0
+"""Seconds for a link's last events, once it is closed."""
 _KINDS: dict[RefusalKind, type[PagedChatError]] = {
     "value": InvalidValueError, "request": RequestError, "engine": EngineDeadError,
 }  # fmt: skip
@@ -134,7 +137,8 @@ class AsyncLLM:
         self._is_closed, self._is_ready = True, False
         self._end_all(closed)
         await self._link.close()
-        if self._reader is not None:
+        if self._reader is not None:  # its events end now, and so does it
+            await asyncio.wait({self._reader}, timeout=_READER_TIMEOUT)
             self._reader.cancel()
             await asyncio.wait({self._reader})
 
@@ -175,10 +179,26 @@ class AsyncLLM:
         """Why there is no engine, nor will be one until `start` is called; None while there is one, or may be."""
         return self._failure
 
+    async def check_health(self) -> None:
+        """Whether requests are answered, now or once the engine is ready.
+
+        Raises:
+            EngineDeadError: there is no engine, nor will be one until `start` is called.
+            EngineStateError: it was closed.
+        """
+        if self._is_closed:
+            raise closed()
+        if self._failure is not None:
+            raise self._failure
+
     # --- requests -----------------------------------------------------------------------------------
 
     def generate(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        **others: object,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete a prompt, told as it comes; the last output is `finished`.
 
@@ -186,13 +206,19 @@ class AsyncLLM:
             prompt: a string, `{"prompt": str}` or `{"prompt_token_ids": list[int]}`.
             sampling_params: the model's own by default. Its `output_kind` says what each output holds.
             request_id: names the request in its outputs, and for `abort`; a number by default.
+            others: keywords of vLLM's that have no meaning here; see `vllm_keywords`.
 
         Nothing is asked before the first output is. The iterator raises InvalidValueError and RequestError as
         `LLMEngine.add_request` does, EngineDeadError where the engine ended meanwhile or cannot be started, and
         EngineStateError where this object is closed.
         """
         params = copy.copy(sampling_params)  # it may be changed before the first output is asked for
-        return self._outputs(lambda: checked_prompt(prompt), prompt_text(prompt), params, request_id)
+
+        def checked() -> str | list[int]:
+            check_keywords("generate()", others, CALL_KEYWORDS)
+            return checked_prompt(prompt)
+
+        return self._outputs(checked, prompt_text(prompt), params, request_id)
 
     def chat(
         self,
@@ -205,10 +231,12 @@ class AsyncLLM:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         request_id: str | None = None,
+        **others: object,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Answer a conversation, written as the model's chat template wants it; see `LLM.chat` and `generate`."""
 
         def prompt() -> ChatPrompt:
+            check_keywords("chat()", others, CALL_KEYWORDS)
             return chat_prompt(
                 messages,
                 tools=tools,
@@ -310,10 +338,7 @@ class AsyncLLM:
 
     async def _usable(self) -> None:
         """Requests may be sent: those for an engine that is on its way wait for it."""
-        if self._is_closed:
-            raise closed()
-        if self._failure is not None:
-            raise self._failure
+        await self.check_health()
         if self._reader is None:
             await self.start()
 

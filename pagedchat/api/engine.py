@@ -28,6 +28,7 @@ from pagedchat.api.turns import Turns
 from pagedchat.bounds import refused
 from pagedchat.chat.template_process import TemplateProcess
 from pagedchat.config import EngineConfig
+from pagedchat.distributed.loading import load_model
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.dump import dump_of
 from pagedchat.engine.groups.beam_params import BeamSearchParams
@@ -39,7 +40,6 @@ from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.outputs import BeamSearchOutput, RequestOutput
 from pagedchat.requests.prompts import Prompt, PromptEncoder, prompt_text
 from pagedchat.requests.requests import Requests
-from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.loaded import LoadedModel
 
 log = logging.getLogger("pagedchat.engine")

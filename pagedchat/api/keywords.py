@@ -34,6 +34,7 @@ class EngineKeywords(TypedDict, total=False):
     quantization: QuantizationName | None
     attention_backend: AttentionBackendName
     model_implementation: ModelImplementation
+    tensor_parallel_size: int
     batch_invariant: bool
     block_size: int
     num_blocks: int | None
@@ -63,6 +64,7 @@ _TYPES: dict[object, str] = {"half": "float16", "float": "float32"}
 _MODEL = {
     **{name: name for name in ("device", "dtype", "quantization", "attention_backend", "batch_invariant")},
     **{name: name for name in ("max_model_len", "enforce_eager", "tokenizer", "skip_tokenizer_init")},
+    "tensor_parallel_size": "tensor_parallel_size",
     "model_implementation": "implementation",
 }
 _OTHER_NAMES = {"num_gpu_blocks_override": "num_blocks", "kv_cache_memory_bytes": "kv_cache_memory"}

@@ -48,13 +48,16 @@ class LLM:
 
     Args:
         model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint or a GGUF file; the toy model in the box
-        by default. device: "auto", "cpu" or "cuda". dtype: "auto" (on a GPU the checkpoint's own type; on a CPU
-        bfloat16 for a large model of 16 bits where the
+            by default.
+        device: "auto", "cpu" or "cuda".
+        dtype: "auto" (on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
             processor multiplies that, else float32), "float32", "float16" or "bfloat16".
         quantization: "int8" or "int4", or on a GPU "fp8": weights are brought into so many bits while they are
             read; "none": they stay as they are; "auto": whatever suits the machine.
         attention_backend: "cuda" (kernels of our own), "torch", or "auto": "cuda" wherever it can serve the model.
         model_implementation: "native" (modules of our own), "transformers", or "auto": "native" where there is one.
+        tensor_parallel_size: GPUs of this machine over which the model is cut, one process for each; with
+            device="cpu" so many processes on the CPU. For models that our own modules run.
         batch_invariant: whether a reply is the same, bit for bit, alone and in any company, of requests that draw
             with a seed of their own too. Slower; for models that our own modules run.
         block_size: token slots in a block.
@@ -81,7 +84,8 @@ class LLM:
         seed: seeds every request that has no seed of its own.
         tokenizer: hub id or folder of the tokenizer; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
-        others: keywords of vLLM's that have no meaning here; see `vllm_keywords`.
+
+    Keywords of vLLM's that have no meaning here are taken where nothing is asked for by them; see `vllm_keywords`.
 
     Raises:
         InvalidValueError: an argument outside what it may be, or one that has no meaning here and is not neutral.

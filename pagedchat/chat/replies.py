@@ -94,10 +94,6 @@ class Reply:
         """The tokens generated so far; the one that ended the reply is among them."""
         return self.sequence.output_token_ids
 
-    def tokens_from(self, start: int) -> list[int]:
-        """Those of them from the one at `start` on."""
-        return self.sequence.token_ids[self.sequence.num_prompt_tokens + start :]
-
     @property
     def num_taken(self) -> int:
         """Of the tokens generated so far, those that were taken."""

@@ -100,6 +100,12 @@ def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
         help="auto, native (modules of our own) or transformers (auto: native wherever it knows the model)",
     )
     group.add_argument(
+        "--tensor-parallel-size",
+        type=int,
+        metavar="N",
+        help="cut the model over N GPUs of this machine, one process for each (1)",
+    )
+    group.add_argument(
         "--batch-invariant",
         action="store_true",
         default=None,

@@ -176,7 +176,7 @@ def _not_empty(key: str, what: str) -> str:
 def _need_extra() -> None:
     from importlib.util import find_spec  # noqa: PLC0415 - not for help
 
-    if not (find_spec("starlette") and find_spec("uvicorn")):
+    if not all(find_spec(package) for package in ("starlette", "uvicorn", "websockets")):
         raise PagedChatError(
             "A server needs packages that are not installed.", "Install them: pip install 'pagedchat[serve]'."
         )

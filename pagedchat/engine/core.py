@@ -272,7 +272,7 @@ class EngineCore:
             output.attention_seconds,
         )
         self.watch.check(batch.scheduled)
-        report = self._report(entries, timings)
+        report = self._report(entries, timings, output.rank_seconds)
         if self.groups.searches or self.groups.awaited:
             self.groups.carry_out()
         return report
@@ -340,7 +340,7 @@ class EngineCore:
             self._park(seq, reason)
         return outcome.entries
 
-    def _report(self, entries: Batch, timings: ev.Timings) -> ev.StepReport:
+    def _report(self, entries: Batch, timings: ev.Timings, rank_seconds: tuple[float, ...] = ()) -> ev.StepReport:
         events, self.blocks.events = self.blocks.events, []
         if self.scheduler.drafts.is_on:
             self._upkeep.report_made()
@@ -353,6 +353,7 @@ class EngineCore:
             self._queue_lengths(),
             timings,
             self._counters(),
+            rank_seconds,
         )
 
     def tell(self, event: ce.CacheEvent) -> None:

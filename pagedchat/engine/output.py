@@ -90,6 +90,8 @@ class ModelRunnerOutput(msgspec.Struct):
     prompt_logprobs: list[list[TokenLogprobs]] | None = None
     """For each scheduled sequence that wants it, an entry for the prompt token after each that was computed, from
     that after `start` on. None: nobody does."""
+    rank_seconds: tuple[float, ...] = ()
+    """See `events.StepReport`."""
 
 
 class Grammars(Protocol):

@@ -1,8 +1,8 @@
 """How the next token is chosen, named as vLLM's users know it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -27,7 +27,7 @@ from pagedchat.engine.tokens.rules import (
 )
 from pagedchat.errors import InvalidValueError
 from pagedchat.structured.params import StructuredOutputsParams
-from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, check_keywords
+from pagedchat.vllm_keywords import SAMPLING_KEYWORDS, NoMeaning, TakesOthers
 
 MAX_STOP_STRINGS = 64
 """Of one request, those of a transcript template (two) among them."""
@@ -54,22 +54,13 @@ class RequestOutputKind(Enum):
     """Everything, in a single one at the end."""
 
 
-class _TakesOthers(msgspec.StructMeta):
-    """Takes keywords of vLLM's that have no meaning here, as `vllm_keywords` says."""
-
-    if not TYPE_CHECKING:  # where the fields are all there is
-
-        def __call__(cls, **given: Any) -> Any:  # noqa: N805 - a class's own
-            others = {name: given.pop(name) for name in SAMPLING_KEYWORDS if name in given}
-            check_keywords("SamplingParams()", others, SAMPLING_KEYWORDS)
-            return super().__call__(**given)
-
-
-class SamplingParams(msgspec.Struct, kw_only=True, metaclass=_TakesOthers):
+class SamplingParams(msgspec.Struct, kw_only=True, metaclass=TakesOthers):
     """Settings of one request. The neutral defaults sample from the model's distribution as it is.
 
     A value may be set later, and is checked then as it is here; requests that were asked for keep what they had.
     """
+
+    _no_meaning: ClassVar[Mapping[str, NoMeaning]] = SAMPLING_KEYWORDS
 
     n: int = 1
     """Answers to the prompt, which is computed once. By a seed the first one draws, each other by the next seed."""

@@ -164,6 +164,10 @@ class BlockEventPublisher:
         self._context.destroy(linger=_LINGER)
         self._ring.close()
         self._bell.close()
+        for endpoint in (self.endpoint, self.replay_endpoint or ""):
+            if endpoint.startswith("ipc://"):
+                with suppress(OSError):  # whoever has cleared it away
+                    Path(endpoint.removeprefix("ipc://")).unlink()
 
     # --- the thread ---------------------------------------------------------------------------------
 

@@ -17,9 +17,17 @@ class Alibi:
     """What the slopes are multiplied by."""
     rounded: bool = False
     """They are rounded to bfloat16 before."""
+    of_heads: int | None = None
+    """Heads of the whole model, where not all are here."""
+    first: int = 0
+    """Which of those is the first one here."""
 
     def slopes(self, num_heads: int) -> torch.Tensor:
-        """`[num_heads]`, float32, on the CPU.
+        """`[num_heads]`, float32, on the CPU."""
+        return self._all_slopes(self.of_heads or num_heads)[self.first : self.first + num_heads]
+
+    def _all_slopes(self, num_heads: int) -> torch.Tensor:
+        """Of the whole model.
 
         Any other number of heads has the slopes of the power of two below it, and behind them those that the power
         above it has in between.

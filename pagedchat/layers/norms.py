@@ -108,13 +108,13 @@ class Norm(Calculating):
             return (normed * (weight.float() + offset)).to(rows.dtype)
         return weight * functional.rms_norm(rows, size, None, eps)
 
-    def places(self, name: str) -> Places:
-        """For a checkpoint that has this norm as `name`; with `{}` in it, one norm for each head."""
+    def places(self, name: str, first_head: int = 0) -> Places:
+        """For a checkpoint that has this norm as `name`; with `{}` in it, one for each head from `first_head`."""
         places = {"weight": self.weight, "bias": self.bias}
         if "{}" not in name:
             return {f"{name}.{part}": place for part, place in places.items() if place is not None}
         return {
-            f"{name.format(head)}.{part}": of_head
+            f"{name.format(first_head + head)}.{part}": of_head
             for part, place in places.items()
             if place is not None
             for head, of_head in enumerate(place)

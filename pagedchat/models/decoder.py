@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from pagedchat.layers.embedding import Embedding
+from pagedchat.layers.embedding import Embedding, over_ranks
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
 from pagedchat.layers.paged import PagedAttention
@@ -18,6 +18,8 @@ from pagedchat.models.checkpoint_layout import Joined, Orders
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.tensor_cuts import Cuts, cuts_of
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class Decoder(NativeModel):
@@ -25,14 +27,17 @@ class Decoder(NativeModel):
 
     Args:
         config: what it is like.
+        ranks: who has the other parts, where this is one.
     """
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: DecoderConfig, ranks: Ranks = ALONE) -> None:
         super().__init__()
         narrow, width = config.embedding_width, config.hidden_size
         self.config = config
+        self.ranks = ranks
         self.tied = config.tied
-        self.embedding = Embedding(config.vocab_size, narrow)
+        self.vocab_size = config.vocab_size
+        self.embedding = Embedding(config.num_vocabulary_rows, narrow)
         self.embedding_norm = Norm(config.norm, narrow) if config.embedding_norm else None
         offset = config.position_offset
         self.positions = None if offset is None else Embedding(config.max_len, width, offset=offset)
@@ -41,11 +46,13 @@ class Decoder(NativeModel):
         self.rotaries = nn.ModuleList(RotaryEmbedding(kind, config.heads.head_dim) for kind in kinds)
         self.turned_by = [None if rotary is None else kinds.index(rotary) for rotary in config.rotaries]
         """For each layer which of `rotaries` turns its queries and keys."""
-        self.layers = nn.ModuleList(DecoderLayer(config, layer_idx) for layer_idx in range(config.num_layers))
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, layer_idx, ranks) for layer_idx in range(config.num_layers)
+        )
         self.norm = Norm(config.norm, width) if config.final_norm else None
         self.project_out = Linear(width, narrow, bias=False) if narrow != width else None
         head_weight = self.embedding.weight if config.tied else None
-        self.head = Linear(narrow, config.vocab_size, bias=config.head_bias, weight=head_weight)
+        self.head = Linear(narrow, config.num_vocabulary_rows, bias=config.head_bias, weight=head_weight)
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, paged: PagedAttention, last_rows: torch.Tensor
@@ -59,7 +66,11 @@ class Decoder(NativeModel):
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""
-        hidden: torch.Tensor = self.embedding(token_ids)
+        hidden: torch.Tensor
+        if self.config.part is None:
+            hidden = self.embedding(token_ids)
+        else:
+            hidden = over_ranks(self.embedding, token_ids, self.ranks)
         if self.config.embedding_scale != 1:
             hidden = hidden * scale_in_type(self.config, hidden.dtype)
         if self.embedding_norm is not None:
@@ -75,6 +86,8 @@ class Decoder(NativeModel):
         if self.project_out is not None:
             hidden = self.project_out(hidden)
         logits: torch.Tensor = self.head(hidden)
+        if self.config.part is not None:
+            logits = self.ranks.side_by_side(logits)[:, : self.config.vocab_size]
         scale, cap = self.config.logits_scale, self.config.logits_cap
         if scale != 1:
             logits = logits * scale
@@ -121,9 +134,14 @@ class Decoder(NativeModel):
         """See `NativeModel`."""
         config, rotary = self.config, self.config.rotary
         turned = 0 if rotary is None else rotary.turned(config.heads.head_dim)
-        of_layer = config.layout.orders(config.heads, turned)
+        heads = config.heads if config.part is None else config.part.whole.heads
+        of_layer = config.layout.orders(heads, turned)
         names = (f"{config.layout.layer}.{layer_idx}" for layer_idx in range(config.num_layers))
         return {f"{layer}.{name}": order for layer in names for name, order in of_layer.items()}
+
+    def cuts(self) -> Cuts:
+        """See `NativeModel`."""
+        return {} if self.config.part is None else cuts_of(self.config, self.config.part)
 
     def joined(self) -> Joined:
         """See `NativeModel`."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.embedding import rows_of_rank
 from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
@@ -96,6 +97,24 @@ class DecoderConfig:
     layout: CheckpointLayout = field(default_factory=CheckpointLayout)
     """Of checkpoints."""
 
+    part: "Part | None" = None
+    """Which part of a model this is, if it is one: `heads` and `ffn_size` are its own, all else the model's."""
+
+    @property
+    def num_vocabulary_rows(self) -> int:
+        """Rows of the token embeddings and of the head that are here, padding included."""
+        return self.vocab_size if self.part is None else rows_of_rank(self.vocab_size, self.part.size)
+
+    @property
+    def first_head(self) -> int:
+        """Which query head of the model is the first one here."""
+        return 0 if self.part is None else self.part.rank * self.heads.num_heads
+
+    @property
+    def first_kv_head(self) -> int:
+        """Which KV head of the model is the first one here."""
+        return 0 if self.part is None else self.part.rank * self.part.whole.heads.num_kv_heads // self.part.size
+
     @property
     def embedding_width(self) -> int:
         """Of the token embeddings."""
@@ -114,3 +133,14 @@ class DecoderConfig:
     def rotary(self) -> RotaryConfig | None:
         """Of the first layer that turns."""
         return next((rotary for rotary in self.rotaries if rotary is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several ranks has of a model."""
+
+    rank: int
+    size: int
+    """How many ranks there are."""
+    whole: DecoderConfig
+    """The model."""

@@ -13,6 +13,7 @@ from pagedchat.layers.rotary import Rotation
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import MERGED, CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class DecoderLayer(nn.Module):
@@ -21,10 +22,12 @@ class DecoderLayer(nn.Module):
     Args:
         config: of the model.
         layer_idx: which layer.
+        ranks: who has the other parts, where this is one.
     """
 
-    def __init__(self, config: DecoderConfig, layer_idx: int) -> None:
+    def __init__(self, config: DecoderConfig, layer_idx: int, ranks: Ranks = ALONE) -> None:
         super().__init__()
+        self.ranks = ranks
         places, width = config.norm_places, config.hidden_size
         first, last = places in ("before", "around"), places != "before"
         self.config = config
@@ -39,14 +42,14 @@ class DecoderLayer(nn.Module):
         """`[num_tokens, hidden_size]` -> the same shape."""
         if self.config.parallel:
             return self._side_by_side(hidden, paged, rotation)
-        update = self.attention(_maybe(self.attention_norm, hidden), paged, rotation)
+        update = self.ranks.sum(self.attention(_maybe(self.attention_norm, hidden), paged, rotation))
         mlp_norm = self.mlp_norm
         if self.config.norm_places == "before" and self.config.residual_scale == 1 and mlp_norm is not None:
             hidden, rows = mlp_norm.of_sum(hidden, update)
         else:
             hidden = self._add(hidden, update, self.attention_end_norm)
             rows = _maybe(mlp_norm, hidden)
-        update = self.mlp(rows)
+        update = self.ranks.sum(self.mlp(rows))
         return self._add(hidden, update, self.mlp_end_norm)
 
     def _side_by_side(self, hidden: torch.Tensor, paged: PagedAttention, rotation: Rotation | None) -> torch.Tensor:
@@ -54,7 +57,7 @@ class DecoderLayer(nn.Module):
         rows = _maybe(self.attention_norm, hidden)
         attended = self.attention(rows, paged, rotation)
         fed: torch.Tensor = self.mlp(rows if self.mlp_norm is None else self.mlp_norm(hidden))
-        return self._add(hidden, fed + attended, None)
+        return self._add(hidden, self.ranks.sum(fed + attended), None)
 
     def _add(self, hidden: torch.Tensor, update: torch.Tensor, end_norm: Norm | None) -> torch.Tensor:
         if self.config.norm_places == "after sum":
@@ -76,7 +79,6 @@ class DecoderLayer(nn.Module):
         layout, heads, attention = self.config.layout, self.attention.heads, self.attention
         transposed, widths = layout.transposed, (heads.query_width, heads.kv_width, heads.kv_width)
         norms = (
-            (attention.q_norm, layout.q_norm), (attention.k_norm, layout.k_norm),
             (self.attention_norm, layout.attention_norm), (self.attention_end_norm, layout.attention_end_norm),
             (self.mlp_norm, layout.mlp_norm), (self.mlp_end_norm, layout.mlp_end_norm),
         )  # fmt: skip
@@ -87,6 +89,11 @@ class DecoderLayer(nn.Module):
         }
         if attention.sinks is not None:
             places[f"{name}.{layout.sinks}"] = attention.sinks
+        for norm, its_name, first_head in (
+            (attention.q_norm, layout.q_norm, self.config.first_head),
+            (attention.k_norm, layout.k_norm, self.config.first_kv_head),
+        ):
+            places |= {} if norm is None else norm.places(f"{name}.{its_name}", first_head)
         for norm, its_name in norms:
             places |= {} if norm is None else norm.places(f"{name}.{its_name}")
         return places

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from pagedchat.errors import ModelError
+from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
@@ -37,6 +37,7 @@ class Filling:
         self._copies = copies
         self._places: Places = model.places()
         self._orders = model.orders()
+        self._cuts = model.cuts()
         self._joined = model.joined()
         self._missing = set(self._places)
         self._mismatched: list[str] = []
@@ -45,10 +46,15 @@ class Filling:
     def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
         """Take what there is a place for; the rest is of no use."""
         tied_head = None
-        for given, tensor in tensors:
+        for given, stored in tensors:
             name = self._full_name(given)
-            if isinstance(tensor, Packed):
-                self._put_packed(name, tensor)
+            if isinstance(stored, Packed):
+                self._put_packed(name, stored)
+                continue
+            tensor = self._part_of(name, stored)
+            if tensor is None:
+                self._missing.discard(name)
+                self._mismatched.append(name)
             elif name in self._places:
                 self._put(name, tensor)
             elif name in self._joined:
@@ -62,6 +68,29 @@ class Filling:
         """A body saved without its head lacks the beginning of every name."""
         names = (prefix + given for prefix in self._model.prefixes)
         return next((name for name in names if name in self._places or name in self._joined), given)
+
+    def _part_of(self, name: str, tensor: Stored) -> Stored | None:
+        """What of a tensor is meant for this part of the model, in its order; None if it has another shape."""
+        cut = self._cuts.get(name)
+        if cut is None:
+            return tensor
+        if not cut.fits(tensor):
+            return None
+        order = self._orders.pop(name, None)
+        if order is None:
+            try:
+                return cut.of(tensor)
+            except ValueError as error:
+                raise InvalidValueError(
+                    f"tensor_parallel_size does not divide the weights of {self._name} as they are stored: "
+                    f"in {name}, {error}.",
+                    "Choose a smaller --tensor-parallel-size, or a checkpoint in other groups.",
+                ) from error
+        if isinstance(tensor, torch.Tensor) and len(order) != len(tensor):  # one element in each of these rows
+            return cut.of(ordered(tensor, order))
+        rows = cut.of(order)  # so that no others are read
+        assert isinstance(rows, torch.Tensor)  # noqa: S101 - as it was
+        return tensor[rows] if isinstance(tensor, torch.Tensor) else tensor.rows(rows)
 
     def _put_parts(self, name: str, tensor: torch.Tensor) -> None:
         """One after the other, each as many rows as its place has."""

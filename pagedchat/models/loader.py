@@ -11,6 +11,7 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.native_loader import load_native
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 def load_weights(
@@ -23,6 +24,7 @@ def load_weights(
     quantization: Quantization | None = None,
     kernels: CpuKernels | None = None,
     keeps_bits: bool = True,
+    ranks: Ranks = ALONE,
 ) -> torch.nn.Module:
     """Read the weights.
 
@@ -35,6 +37,7 @@ def load_weights(
         quantization: of the weights of a model of our own modules, while they are read.
         kernels: of this CPU, that will multiply by what is quantised, and for which it is arranged at once.
         keeps_bits: whether weights that are stored in few bits are kept so; else they become floats.
+        ranks: who has the other parts of a model of our own modules, where the description is of one.
 
     Returns:
         The model, in evaluation mode, without gradients; a `NativeModel` where the description has a native config.
@@ -60,6 +63,7 @@ def load_weights(
                 keeps_bits=keeps_bits,
                 packing=description.packing,
                 kernels=kernels,
+                ranks=ranks,
             )
         from pagedchat.models.transformers_loader import load_transformers  # noqa: PLC0415 - not always needed
 

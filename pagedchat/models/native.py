@@ -33,6 +33,7 @@ from pagedchat.models.families import (
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized import mxfp4
 from pagedchat.models.raw_config import NotNativeError, RawConfig
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 NativeConfig = DecoderConfig
 
@@ -156,6 +157,6 @@ def count_parameters(config: NativeConfig) -> int:
         return sum(parameter.numel() for parameter in build(config).parameters())
 
 
-def build(config: NativeConfig) -> NativeModel:
-    """A model without values, of the default type on the default device."""
-    return Decoder(config)
+def build(config: NativeConfig, ranks: Ranks = ALONE) -> NativeModel:
+    """A model without values, of the default type on the default device; a part of one knows who has the others."""
+    return Decoder(config, ranks)

@@ -22,6 +22,7 @@ from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.models.quantized.unpacking import FloatsAs, unpacked
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def load_native(
     keeps_bits: bool = True,
     packing: Packing | None = None,
     kernels: CpuKernels | None = None,
+    ranks: Ranks = ALONE,
 ) -> NativeModel:
     """Build the model and read its weights.
 
@@ -53,6 +55,7 @@ def load_native(
         keeps_bits: whether they are kept so, as far as kernels take them; else they become floats.
         packing: how they are stored there, if not as GGUF files say themselves.
         kernels: that will multiply by what is quantised, and for which it is arranged at once.
+        ranks: who has the other parts, where the config is one of a part.
 
     Raises:
         ModelError: weights missing, quantised or of another shape; what a damaged file raises goes through.
@@ -62,10 +65,10 @@ def load_native(
     filling: Filling
     on_gpu, stored = device.type != "cpu", few_bits and keeps_bits
     if quantization is None and not stored:
-        model = _built(name, config, files, dtype, device)
+        model = _built(name, config, files, dtype, device, ranks)
         filling = Filling(name, model, copies, on_progress)
     else:
-        model = quantized_shell(config, dtype, device, stores_table=not on_gpu)
+        model = quantized_shell(config, dtype, device, stores_table=not on_gpu, ranks=ranks)
         wanted = _forms(name, model, quantization, on_gpu=on_gpu)
         filling = QuantizedFilling(name, model, copies, on_progress, dtype, wanted, device, kernels)
     tensors = read_tensors(files)
@@ -99,12 +102,12 @@ def _tell_of(name: str, made_whole: list[str]) -> None:
 
 
 def _built(
-    name: str, config: NativeConfig, files: list[Path], dtype: torch.dtype, device: torch.device
+    name: str, config: NativeConfig, files: list[Path], dtype: torch.dtype, device: torch.device, ranks: Ranks
 ) -> NativeModel:
     """The model without values. Where there is no memory for it, the config may be at fault."""
     try:
         with new_tensors(dtype, device):
-            return build(config).eval()
+            return build(config, ranks).eval()
     except (RuntimeError, MemoryError):
         check_room(name, files, count_parameters(config))
         raise

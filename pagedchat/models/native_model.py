@@ -10,6 +10,7 @@ from pagedchat.layers.linear import Linear
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import Joined, Orders
+from pagedchat.models.parts.tensor_cuts import Cuts
 
 
 class NativeModel(Calculating, ABC):
@@ -23,6 +24,8 @@ class NativeModel(Calculating, ABC):
     """The head is meant to be the token embedding."""
     embedding: Embedding
     head: Linear
+    vocab_size: int
+    """Logits of a token."""
 
     @abstractmethod
     def forward(
@@ -46,6 +49,10 @@ class NativeModel(Calculating, ABC):
     @abstractmethod
     def orders(self) -> Orders:
         """In which order the rows of some of these tensors go to their places; of others than there are too."""
+
+    @abstractmethod
+    def cuts(self) -> Cuts:
+        """What of some of these tensors, in that order, goes to their places: where this is a part of a model."""
 
     @abstractmethod
     def joined(self) -> Joined:

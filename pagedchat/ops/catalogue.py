@@ -15,10 +15,22 @@ from pagedchat.ops.common.choices import TURING, has_tensor_cores
 from pagedchat.ops.experts.kernels import KERNELS as EXPERTS
 from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
 from pagedchat.ops.quantized.kernels import KERNELS as QUANTIZED
+from pagedchat.ops.ranks.kernels import KERNELS as RANKS
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
-CATALOGUE = (*CACHE, *ATTENTION, *PRODUCTS, *CLUSTERS, *EXPERTS, *QUANTIZED, *ALL_LAYERS, *WHOLE_STEP, *SAMPLING)
+CATALOGUE = (
+    *CACHE,
+    *ATTENTION,
+    *PRODUCTS,
+    *CLUSTERS,
+    *EXPERTS,
+    *QUANTIZED,
+    *ALL_LAYERS,
+    *WHOLE_STEP,
+    *RANKS,
+    *SAMPLING,
+)
 
 
 _OVER_BYTES_ALONE = frozenset({"rows_to_bytes"})

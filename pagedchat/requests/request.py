@@ -37,18 +37,19 @@ class Answer:
 
     def output(self, index: int, kind: RequestOutputKind) -> CompletionOutput:
         """What is to be told now; it counts as told from then on."""
-        reply, is_delta = self.reply, kind is RequestOutputKind.DELTA
-        first_token, first_character = (self.num_told, self.num_told_characters) if is_delta else (0, 0)
-        text = reply.text
-        self.num_told, self.num_told_characters = reply.num_tokens, len(text)
-        self.has_told_end = reply.finish_reason is not None
+        reply, text, token_ids = self.reply, self.reply.text, self.reply.token_ids
+        first_token = first_character = 0
+        if kind is RequestOutputKind.DELTA:
+            first_token, first_character = self.num_told, self.num_told_characters
+        reason = reply.finish_reason
+        self.num_told, self.num_told_characters, self.has_told_end = len(token_ids), len(text), reason is not None
         logprobs, cumulative = self.told.generated(first_token, self.num_told)
         return CompletionOutput(
             index=index,
             text=text[first_character:],
-            token_ids=reply.tokens_from(first_token),
-            finish_reason=reply.finish_reason,
-            stop_reason=reply.stop_reason,
+            token_ids=token_ids[first_token:],
+            finish_reason=reason,
+            stop_reason=None if reason is None else reply.stop_reason,
             cumulative_logprob=cumulative,
             logprobs=logprobs,
         )
@@ -78,11 +79,6 @@ class Request(Generic[K]):
         """Whether no reply is on its way."""
         return all(answer.reply.finish_reason is not None for answer in self.answers)
 
-    @property
-    def has_news(self) -> bool:
-        """Whether there is anything that no output has had."""
-        return any(answer.has_news for answer in self.answers)
-
     def reply_of(self, seq_id: int) -> Reply:
         """That of one of its sequences."""
         return next(answer.reply for answer in self.answers if answer.reply.sequence.seq_id == seq_id)
@@ -93,17 +89,18 @@ class Request(Generic[K]):
         Args:
             repeats_prompt: whether outputs after the first one have the prompt's tokens, too.
         """
-        kind, is_finished = self.output_kind, self.is_finished
         is_first, self.has_told_prompt = not self.has_told_prompt, True
-        everything = kind is not RequestOutputKind.DELTA
-        outputs = [
-            answer.output(index, kind) for index, answer in enumerate(self.answers) if everything or answer.has_news
-        ]
+        everything = self.output_kind is not RequestOutputKind.DELTA
+        answers = enumerate(self.answers)
+        outputs = [one.output(index, self.output_kind) for index, one in answers if everything or one.has_news]
+        if self.params.best_of not in (None, self.params.n):
+            outputs = _likeliest(outputs, self.params)
+        is_finished = self.is_finished
         return RequestOutput(
             request_id=str(self.key),
             prompt=self.prompt,
             prompt_token_ids=self.prompt_token_ids if is_first or repeats_prompt else [],
-            outputs=outputs if asked_of_engine(self.params) is self.params else _likeliest(outputs, self.params),
+            outputs=outputs,
             finished=is_finished,
             num_cached_tokens=self.first.reply.sequence.num_cached_tokens if is_finished else 0,
             prompt_logprobs=self.first.told.prompt() if is_first or everything else None,

@@ -40,8 +40,8 @@ class Requests(Generic[K]):
         self._watched: dict[int, Reply] = {}
         """Replies that are looked at after every step, by sequence: a stop string may end them, or they have not
         begun."""
-        self._streaming: dict[int, Reply] = {}
-        """Replies that are told before their end, by sequence."""
+        self._streaming: dict[int, Answer] = {}
+        """Those of which is told before their end, by sequence."""
         self._forking: list[Request[K]] = []
         """Requests of several answers whose prompt is not computed yet."""
         self._urgent: dict[K, Request[K]] = {}
@@ -131,11 +131,10 @@ class Requests(Generic[K]):
         """All of which something is to be told now, with all of their text: those told while they run that have
         more tokens, and whoever is finished."""
         news: dict[K, Request[K]] = {}
-        for seq_id, reply in list(self._streaming.items()):
-            request = self._by_sequence[seq_id]
-            if reply.num_tokens > reply.num_taken:
-                self._look(seq_id, reply)
-            if request.has_news:
+        for seq_id, answer in list(self._streaming.items()):
+            if answer.has_tokens:
+                request = self._by_sequence[seq_id]
+                self._look(seq_id, answer.reply)
                 news[request.key] = request
         for request in self.take_urgent():
             news[request.key] = request
@@ -183,11 +182,12 @@ class Requests(Generic[K]):
     def _enter(self, request: Request[K], reply: Reply) -> None:
         """One more reply of a request."""
         seq_id = reply.sequence.seq_id
-        request.answers.append(Answer(reply, ToldLogprobs(reply.sequence, self._text_of)))
+        answer = Answer(reply, ToldLogprobs(reply.sequence, self._text_of))
+        request.answers.append(answer)
         self._by_sequence[seq_id] = request
         is_told = request.output_kind is not RequestOutputKind.FINAL_ONLY
         if is_told:
-            self._streaming[seq_id] = reply
+            self._streaming[seq_id] = answer
         if is_told or reply.has_stops:
             self._watched[seq_id] = reply
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineReady, LoadProgress
+from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineReady, IntegrityBroken, LoadProgress
 
 if TYPE_CHECKING:
     from pagedchat.engine.sampling_params import SamplingParams
@@ -64,6 +64,11 @@ class EngineState:
                 self.info = self.known = event
             case LoadProgress(message=message):
                 self._doing = f"The model is being loaded: {message.rstrip('.')}."
+            case IntegrityBroken(message=message):
+                self.info, self._doing = (
+                    None,
+                    f"The engine's books disagree, so that no reply can be trusted: {message}",
+                )
             case EngineFailed(message=message):
                 self.info, self._doing = None, f"The engine cannot start: {message}"
             case EngineDied(restarting=restarting):

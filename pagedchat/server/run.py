@@ -14,7 +14,7 @@ import uvicorn
 from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady
+from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, IntegrityBroken
 from pagedchat.server.app import build_app
 from pagedchat.server.listening import listen, url
 from pagedchat.server.opening import OpenedEngine, open_engine
@@ -154,6 +154,9 @@ class Server:
             case EngineDied(restarting=False, log_file=log_file) if self._is_up:
                 hint = f"Its log is {log_file}." if log_file else ""
                 self._give_up(PagedChatError("The engine ended again and again.", hint))
+            case IntegrityBroken(message=message, dump=dump):
+                hint = f"What was known of it is in {dump}; please report it." if dump else "Please report it."
+                self._give_up(PagedChatError(f"The engine's books disagree: {message}.", hint))
             case EngineFailed(message=message, hint=hint) if self._is_up:
                 self._give_up(PagedChatError(message, hint))
 

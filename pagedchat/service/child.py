@@ -30,7 +30,7 @@ from pagedchat.events import EngineFailed, EngineNotice, LoadProgress, RunState
 from pagedchat.garbage import rare_collections
 from pagedchat.kv_events.publisher import BlockEventPublisher, publisher_of
 from pagedchat.service.chats import Chats
-from pagedchat.service.loop import EngineLoop, Inbox, Received
+from pagedchat.service.loop import EngineLoop, Inbox, Received, RunnerLost
 from pagedchat.service.outbox import Outbox
 from pagedchat.service.programs import Programs
 from pagedchat.service.prompts import PrepareAside, PromptWorkshop
@@ -44,10 +44,12 @@ if TYPE_CHECKING:
 
 Loader = Callable[[EngineConfig, Callable[[LoadProgress], None]], "LoadedModel"]
 
-DEFAULT_LOADER = "pagedchat.runtime.loading.build:load_model"
+DEFAULT_LOADER = "pagedchat.distributed.loading:load_model"
 EXIT_OK, EXIT_NOT_STARTED, EXIT_CRASHED = 0, 1, 70
 UI_GONE = (BrokenPipeError, ConnectionResetError)
 """What sending raises when nobody listens any more, be it while loading or later. That is no failure of ours."""
+SECONDS_TO_END = 5.0
+"""For a loop whose runner is lost."""
 _READ_SIZE = 1 << 16
 _STANDARD_ERROR = 2
 
@@ -196,6 +198,7 @@ def _engine(
 ) -> EngineLoop:
     core = EngineCore(loaded.limits, loaded.runner, grammars=loaded.grammars, first_id=FIRST_OF_PROGRAMS)
     renderer = RenderAside(text_model, lambda rendered: inbox.put(Received(rendered, time.monotonic())))
+    loaded.tell_of_loss(lambda: _end_soon(inbox))
     chats = Chats(core, publisher, text_model, renderer=renderer)
     workshop = PromptWorkshop(text_model, loaded.grammars)
     preparer = PrepareAside(workshop, lambda prepared: inbox.put(Received(prepared, time.monotonic())))
@@ -213,6 +216,14 @@ def _engine(
         spare_work=loaded.prepare_more,
         block_events=block_events,
     )
+
+
+def _end_soon(inbox: Inbox) -> None:
+    """The runner is lost. The loop says so and ends, unless it waits for ever for what will not come any more."""
+    inbox.put(Received(RunnerLost(), time.monotonic()))
+    waits = threading.Timer(SECONDS_TO_END, os._exit, (EXIT_CRASHED,))
+    waits.daemon = True
+    waits.start()
 
 
 # --- running ----------------------------------------------------------------------------------------

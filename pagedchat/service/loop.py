@@ -50,8 +50,12 @@ _SHORTEST_WAIT = 0.001
 class Received:
     """A command, or what one waits for, and when it came in, in seconds."""
 
-    command: AnyCommand | Rendered | Prepared
+    command: "AnyCommand | Rendered | Prepared | RunnerLost"
     time: float
+
+
+class RunnerLost:
+    """Runs no batch any more, though nobody has asked it for one."""
 
 
 Inbox = SimpleQueue[Received]
@@ -146,6 +150,8 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case RunnerLost():
+                self._core.runner.check()
             case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
                 self.programs.handle(command)
             case command:
@@ -192,7 +198,7 @@ class EngineLoop:
             self._publish()
         elif self._publisher.is_due:
             self._publish()
-        else:
+        elif self.programs.is_busy:
             self.programs.tell_due()
             self._settle()
 
@@ -201,7 +207,8 @@ class EngineLoop:
         self._feed.tell_all()
         if self.chats.searches:
             self.chats.searches.tell()
-        self.programs.tell_all()
+        if self.programs.is_busy:
+            self.programs.tell_all()
         self._settle()
         self._publisher.flush(wait)
 
@@ -253,6 +260,7 @@ class EngineLoop:
         self._feed.follow(report)
         if self.chats.searches:
             self.chats.take_searches()
-        self.programs.follow(report)
+        if self.programs.is_busy:
+            self.programs.follow(report)
         if self._block_events is not None:
             self._block_events.add(report)

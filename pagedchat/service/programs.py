@@ -56,6 +56,8 @@ class Programs:
         """Requests whose prompts are being prepared."""
         self._next_time = float("-inf")
         """When what is not urgent is to be told."""
+        self.is_busy = False
+        """Whether there may be anything to follow, or to tell. Of a step without programs this is all they cost."""
 
     def __len__(self) -> int:
         """Requests that wait or run."""
@@ -117,6 +119,7 @@ class Programs:
                 is_last_alone = params.output_kind is RequestOutputKind.FINAL_ONLY
                 kind = RequestOutputKind.FINAL_ONLY if is_last_alone else RequestOutputKind.DELTA
                 self._requests.add(request_id, prepared.token_ids, params, output_kind=kind)
+                self.is_busy = True
 
     def _abort(self, request_ids: list[int]) -> None:
         for request_id in request_ids:
@@ -166,3 +169,4 @@ class Programs:
         outputs = {request.key: request.output(repeats_prompt=False) for request in requests}
         if outputs:
             self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))
+        self.is_busy = len(self._requests) > 0 or self._requests.are_urgent

@@ -3,13 +3,14 @@ grammar, named as vLLM's users know it. Knows no library that holds a reply to i
 """
 
 import json
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from pagedchat.bounds import check_flag, check_text, check_texts, refused
 from pagedchat.errors import InvalidValueError
+from pagedchat.vllm_keywords import FORM_KEYWORDS, NoMeaning, TakesOthers
 
 MAX_CHARACTERS = 1_048_576
 """Of a schema, an expression, or all choices together."""
@@ -28,12 +29,14 @@ class Form(NamedTuple):
     """JSON of the schema, the expression, JSON of the list of choices, or the grammar."""
 
 
-class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True):
+class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, metaclass=TakesOthers):
     """The form of a reply: one of these, and no more than one.
 
     Raises:
         InvalidValueError: none or several of them, or one that cannot be.
     """
+
+    _no_meaning: ClassVar[Mapping[str, NoMeaning]] = FORM_KEYWORDS
 
     json: str | dict[str, Any] | None = None
     """A JSON schema, as text or as Python has it: the reply is one JSON text that the schema allows."""

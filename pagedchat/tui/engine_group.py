@@ -78,6 +78,11 @@ class EngineGroup:
         return f"{model_name(model)} at {self.server.name}" if model else self.server.name
 
     @property
+    def expected(self) -> str:
+        """What is shown until it says what it found."""
+        return self.model if self.server is None else self.name
+
+    @property
     def model_id(self) -> str:
         """The model by its own account, or what was asked for; and where it runs, if not on this machine."""
         info = self._found

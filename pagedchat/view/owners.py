@@ -14,7 +14,7 @@ _LEADING_NUMBER = re.compile(r"\d+")
 
 
 def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
-    """What a sequence is called to which nobody gave a name: `seq 3`, `request 7` of a program, `beam 7`."""
+    """What a sequence is called to which nobody gave a name: `seq 3`, `request 10` of a program, `beam 10`."""
     if seq_id >= ANOTHERS:
         return "another client"
     kind = "beam" if is_beam else "seq" if seq_id < FIRST_OF_PROGRAMS else "request"
@@ -22,15 +22,15 @@ def unlabelled(seq_id: int, *, is_beam: bool = False) -> str:
 
 
 def owner_number(seq_id: int, label: str) -> int:
-    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own; those of programs begin
-    at 1, too."""
+    """The number that people see in the label (`"2 code"` -> 2), else the sequence's own."""
     match = _LEADING_NUMBER.match(label)
     return int(match[0]) if match else _own_number(seq_id)
 
 
 def _own_number(seq_id: int) -> int:
+    """Of programs from 10 on, so that none has the letter and the colour of a chat that stands beside it."""
     of_a_program = FIRST_OF_PROGRAMS <= seq_id < ANOTHERS
-    return seq_id - FIRST_OF_PROGRAMS + 1 if of_a_program else seq_id
+    return seq_id - FIRST_OF_PROGRAMS + 10 if of_a_program else seq_id
 
 
 def shown_number(number: int) -> str:

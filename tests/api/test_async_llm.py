@@ -124,6 +124,7 @@ async def test_conversations_are_those_of_the_library(offline: LLM, llm: AsyncLL
     talk = [*USER, {"role": "assistant", "content": "Hey"}]
     options: list[dict[str, Any]] = [
         {}, {"add_generation_prompt": False}, {"continue_final_message": True}, {"tools": [{"type": "function"}]},
+        {"chat_template": "{{ messages[0].content }}{{ mark }}", "chat_template_kwargs": {"mark": "!"}},
     ]  # fmt: skip
     for each in options:
         [wanted] = offline.chat(talk, GREEDY, **each)
@@ -349,6 +350,10 @@ REFUSED: list[tuple[Callable[[AsyncLLM], Any], type[PagedChatError], str]] = [
         RequestError,
         "^structured_outputs cannot be had",
     ),
+    (lambda llm: llm.generate("a", lora_request="x"), InvalidValueError, "^lora_request is 'x'"),
+    (lambda llm: llm.chat(USER, mm_processor_kwargs=1), InvalidValueError, "^mm_processor_kwargs is 1"),
+    (lambda llm: llm.chat(USER, chat_template=5), InvalidValueError, "^chat_template is 5"),
+    (lambda llm: llm.chat(USER, chat_template="{% if"), RequestError, "chat template does not parse"),
     (lambda llm: llm.chat([]), InvalidValueError, "^messages is"),
     (lambda llm: llm.chat([{"role": "user"}]), InvalidValueError, "^A message is"),
     (lambda llm: llm.chat(USER, tools=5), InvalidValueError, "^tools is 5"),
@@ -438,10 +443,12 @@ async def test_an_engine_that_is_given_up_is_said_until_it_is_started_again(
     for _ in range(2):
         with pytest.raises(EngineDeadError, match=r"\(exit code 70\), again and again"):
             await anext(llm.generate("Hello"))
-    with pytest.raises(EngineDeadError):
-        await llm.tokenize("a")
+    for call in (lambda: llm.tokenize("a"), llm.check_health):
+        with pytest.raises(EngineDeadError):
+            await call()
     engine.say(engine.rig.loaded.info)
     await llm.start()
+    await llm.check_health()
     assert (await last_of(llm.generate("Hello", GREEDY))).finished
 
 

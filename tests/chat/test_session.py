@@ -271,6 +271,31 @@ def test_a_fork_in_a_reply_has_it_up_to_the_token_and_learns_where_that_ends():
     assert len(session.tree.siblings(child.entries[-1].turn_id)) == 2, "it is another reply in this one's place"
 
 
+def test_of_a_reply_that_is_gone_on_with_all_tokens_have_their_places():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("ab", 2, [told(0, 1, 5), told(1, 2, 6)], 0)
+    session.finish("length")
+    assert session.go_on(2)
+    session.start()
+    session.append("c", 1, [told(0, 1, 7)], 0)
+    session.finish("stop")
+    assert [(token.token_ids[0], token.start, token.end) for token in session.entries[-1].told] == [
+        (5, 0, 1), (6, 1, 2), (7, 2, 3)
+    ]  # fmt: skip
+
+
+def test_of_one_whose_first_part_nobody_knows_nothing_is_told():
+    session = ChatSession(1)
+    session.ask("Hi", 1)
+    session.append("ab", 2)
+    session.finish("length")
+    assert session.go_on(2)
+    session.append("c", 1, [told(0, 1, 7)], 0)
+    session.finish("stop")
+    assert session.entries[-1].told == ()
+
+
 def test_a_reply_that_is_told_anew_takes_the_place_of_what_was_there():
     session = ChatSession(1)
     session.ask("Hi", 1)

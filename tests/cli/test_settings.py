@@ -37,6 +37,7 @@ dtype = "float32"
 quantize = "int8"
 attention-backend = "torch"
 model-implementation = "native"
+tensor-parallel-size = 2
 batch-invariant = true
 logprobs = 3
 temperature = 0

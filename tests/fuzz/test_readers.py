@@ -14,6 +14,7 @@ from tools.fuzz import (
     parameters,
     programs,
     servers,
+    serving,
     slash_commands,
     templates,
     traces,
@@ -45,6 +46,7 @@ TARGETS = [
         parameters,
         programs,
         servers,
+        serving,
     )
     for target in module.TARGETS
 ]

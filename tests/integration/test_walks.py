@@ -59,7 +59,7 @@ def named_in_walk(title: str) -> set[str]:
 def test_a_decode_step_passes_the_files_of_its_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 64, captured=True, clock=FakeClock(LATE))
     core = make_engine(runner)
-    monkeypatch.setattr("tests.service.engine_rig.EngineCore", lambda *_: core)
+    monkeypatch.setattr("tests.service.engine_rig.EngineCore", lambda *_, **__: core)
     rig = EngineRig(plain=True)
     rig.send(Generate(1, 1, [Turn("user", "hello")], SamplingOverrides(max_tokens=200, temperature=0)))
     rig.step(20)

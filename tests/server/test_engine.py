@@ -1,6 +1,6 @@
 """Whether there is an engine, from its events."""
 
-from pagedchat.events import EngineDied, EngineFailed, LoadProgress
+from pagedchat.events import EngineDied, EngineFailed, IntegrityBroken, LoadProgress
 from pagedchat.server.engine import EngineState
 from tests.service.fake_engine import ready_info
 
@@ -26,5 +26,8 @@ def test_an_engine_that_ends_is_told_and_what_it_was_is_kept() -> None:
     assert state.trouble == "The engine ended unexpectedly; it is not started again."
     state.fold(EngineFailed("No such model.", "Give another."))
     assert state.trouble == "The engine cannot start: No such model."
+    state.fold(ready_info())
+    state.fold(IntegrityBroken(3, "two owners of block 5", ""))
+    assert state.trouble.endswith("no reply can be trusted: two owners of block 5")
     state.fold(ready_info())
     assert state.trouble == ""

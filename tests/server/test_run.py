@@ -13,10 +13,11 @@ import pytest
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineEvent, LoadProgress
+from pagedchat.events import EngineEvent, IntegrityBroken, LoadProgress
 from pagedchat.server.options import ServeOptions
 from pagedchat.server.run import Server
 from pagedchat.service.client import EngineClient
+from tests.server.serving import endless_engine
 from tests.service.fake_engine import ENTRY
 
 
@@ -142,6 +143,23 @@ async def test_an_engine_that_dies_again_and_again_ends_it(tmp_path: Path) -> No
             await running.task
     assert caught.value.message == "The engine ended again and again."
     assert caught.value.hint.startswith("Its log is ")
+
+
+async def test_an_engine_whose_books_disagree_ends_it() -> None:
+    link = endless_engine()
+    config, url = EngineConfig(), asyncio.get_running_loop().create_future()
+    server = Server(
+        config, ServeOptions(port=0), SamplingOverrides(), listening=url.set_result, say=print, link=link
+    )  # fmt: skip
+    running = asyncio.create_task(server.run())
+    await url
+    link.say(IntegrityBroken(7, "block 3 has two owners", "/tmp/dump.json"))
+    with pytest.raises(PagedChatError) as caught:
+        await asyncio.wait_for(running, 20)
+    assert str(caught.value) == (
+        "The engine's books disagree: block 3 has two owners. "
+        "What was known of it is in /tmp/dump.json; please report it."
+    )
 
 
 async def test_an_engine_that_cannot_start_ends_it(tmp_path: Path) -> None:

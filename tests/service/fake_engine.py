@@ -8,9 +8,9 @@ from typing import Any
 from pagedchat.config import EngineConfig
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.errors import ModelError
+from pagedchat.errors import DeviceError, ModelError
 from pagedchat.events import EngineReady, LoadProgress
-from pagedchat.runtime.loading.loaded import nothing_more
+from pagedchat.runtime.loading.loaded import nothing_lost, nothing_more
 from tests.fakes import CHAT_TEMPLATE, FakeModelRunner, byte_tokenizer, reciting
 
 BLOCK_SIZE = 4
@@ -46,6 +46,7 @@ class FakeLoaded:
     notices: tuple[str, ...] = ()
     grammars: Any = None
     prepare_more: Callable[[], bool] = nothing_more
+    tell_of_loss: Callable[[Callable[[], None]], None] = nothing_lost
 
 
 def load(config: EngineConfig, progress: Any) -> FakeLoaded:
@@ -86,6 +87,16 @@ def load_unless_missing(config: EngineConfig, progress: Any) -> FakeLoaded:
 def load_defect(config: EngineConfig, progress: Any) -> FakeLoaded:
     print("about to go wrong")
     raise KeyError("lm_head.weight")
+
+
+class _Lost(FakeModelRunner):
+    def check(self) -> None:
+        raise DeviceError("Rank 1 was killed (SIGKILL).")
+
+
+def load_lost(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """Loads, and loses a rank at once, with nothing to do."""
+    return replace(load(config, progress), runner=_Lost(), tell_of_loss=lambda tell: tell())
 
 
 def load_crash(config: EngineConfig, progress: Any) -> FakeLoaded:

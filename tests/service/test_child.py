@@ -171,6 +171,13 @@ def test_crash_in_a_step_is_told_and_ends_it(start):
     assert child.exit_code == EXIT_CRASHED
 
 
+def test_a_rank_that_is_lost_ends_an_engine_that_has_nothing_to_do(start) -> None:
+    child = start("load_lost")
+    child.send(CONFIGURE)
+    assert [type(event) for event in child.events()] == [LoadProgress, EngineReady, RunState]
+    assert child.exit_code == EXIT_CRASHED
+
+
 def test_what_was_passed_over_while_loading_is_told_once_it_is_ready(start) -> None:
     child = start("load_noticed")
     child.send(CONFIGURE, Shutdown())

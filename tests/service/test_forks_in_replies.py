@@ -231,6 +231,19 @@ def test_a_token_that_the_model_does_not_have_is_refused_and_nothing_is_held() -
     assert rig.core.stats().blocks_in_use == 0
 
 
+def test_tokens_of_another_model_s_reply_are_refused() -> None:
+    rig = rig_of()
+    asked = ask(2, 20, "Hi", logprobs=2)
+    rig.send(msgspec.structs.replace(asked, begun=ids_of("The B"), begun_text=b"The C"))
+    rig.run_dry()
+    (failed,) = rig.of(ev.RequestFailed)
+    assert failed.message.startswith("The tokens of this reply are another model's")
+    assert rig.core.stats().blocks_in_use == 0
+    rig.send(msgspec.structs.replace(asked, request_id=21, begun=ids_of("The B"), begun_text=b"The B"))
+    rig.run_dry()
+    assert rig.text(21).startswith("The B")
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_whatever_is_forked_stopped_and_gone_on_with_the_text_is_what_the_sequence_holds(

@@ -4,6 +4,7 @@ import pytest
 
 from pagedchat.errors import InvalidValueError
 from pagedchat.structured.params import MAX_CHARACTERS, MAX_CHOICES, MAX_GRAMMAR, StructuredOutputsParams
+from pagedchat.vllm_keywords import FORM_KEYWORDS
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,15 @@ def test_a_schema_is_the_same_as_text_and_as_python_has_it() -> None:
         StructuredOutputsParams(json={"type": "null"}),
     )
     assert as_text.form == as_python.form
+
+
+@pytest.mark.parametrize("name", FORM_KEYWORDS)
+def test_keywords_of_vllms_without_a_meaning_say_so(name: str) -> None:
+    why, neutral = FORM_KEYWORDS[name]
+    for value in neutral:
+        assert StructuredOutputsParams(regex="a", **{name: value}) == StructuredOutputsParams(regex="a")
+    with pytest.raises(InvalidValueError, match=f"^{name} is 'something else'") as refused:
+        StructuredOutputsParams(regex="a", **{name: "something else"})
+    assert why in str(refused.value)
+    with pytest.raises(TypeError, match="nonsense"):
+        StructuredOutputsParams(regex="a", nonsense=1)

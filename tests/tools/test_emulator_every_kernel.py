@@ -11,7 +11,17 @@ import torch
 from _pytest.mark.structures import ParameterSet
 
 from pagedchat.resources import resource_dir
-from tests.tools.emulated_ops import attention, cache, clusters, experts, products, quantized, sampling, whole_step
+from tests.tools.emulated_ops import (
+    attention,
+    cache,
+    clusters,
+    experts,
+    products,
+    quantized,
+    ranks,
+    sampling,
+    whole_step,
+)
 from tests.tools.emulated_ops.op_case import OpCase
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.entries import find_entries
@@ -25,6 +35,7 @@ CASES: list[OpCase] = [
     *clusters.CASES,
     *experts.CASES,
     *quantized.CASES,
+    *ranks.CASES,
     *sampling.CASES,
     *whole_step.CASES,
 ]

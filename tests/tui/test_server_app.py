@@ -115,7 +115,7 @@ async def test_a_server_stands_where_an_engine_does_and_says_what_it_does_not_te
     async with there.app.run_test(size=WIDE) as pilot:
         lab.say(ready(), ServerFigures(running=5.0, waiting=1.0, cache_usage=0.3))
         await settle(pilot)
-        assert "tiny │ at lab  vLLM │ cache 30%  running 5+1" in header(there.app)
+        assert "tiny │ at lab  vLLM  cache 30%  running 5+1 │ 0 tok/s" in header(there.app)
         assert "blocks not told" in header(there.app)
         assert "@lab" in drawn(pane(there.app, 1))
         assert "lab: http://lab:8000/v1" in drawn(pane(there.app, 1))

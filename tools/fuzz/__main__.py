@@ -35,6 +35,7 @@ MODULES = (
     "parameters",
     "programs",
     "servers",
+    "serving",
 )
 TERMINAL = "terminal"
 

@@ -11,12 +11,18 @@ from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.native import NativeConfig, build
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 CPU = torch.device("cpu")
 
 
 def quantized_shell(
-    config: NativeConfig, dtype: torch.dtype, device: torch.device = CPU, *, stores_table: bool = True
+    config: NativeConfig,
+    dtype: torch.dtype,
+    device: torch.device = CPU,
+    *,
+    stores_table: bool = True,
+    ranks: Ranks = ALONE,
 ) -> NativeModel:
     """The model, with memory for norms, biases and the like alone.
 
@@ -25,9 +31,10 @@ def quantized_shell(
         dtype: of its rows, and of what is not quantised.
         device: where it runs.
         stores_table: whether the table of tokens' vectors is kept as it is stored too; else it has memory.
+        ranks: who has the other parts, where the config is one of a part.
     """
     with new_tensors(dtype, torch.device("meta")):
-        model = build(config).eval()
+        model = build(config, ranks).eval()
     with new_tensors(dtype, device):
         _replace_layers(model, dtype, stores_table=stores_table)
         _take_memory(model, device)

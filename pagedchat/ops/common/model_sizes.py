@@ -100,6 +100,9 @@ class ModelSizes:
     """Logits are scaled or capped."""
     mixture: MixtureSizes | None = None
     """Of some layers, or of all."""
+    is_part: bool = False
+    """Other ranks have the other heads, and other parts of the middle and of the vocabulary; `vocab_size` is the
+    rows that are here."""
 
     @property
     def attended(self) -> int:
@@ -129,7 +132,7 @@ class ModelSizes:
     @property
     def adds_products(self) -> bool:
         """Whether products are added to the residual stream, scaled or not; their norms stand before the others."""
-        return self.norm_places == "before"
+        return self.norm_places == "before" and not self.is_part
 
     @property
     def biased_gates(self) -> bool:
@@ -139,7 +142,7 @@ class ModelSizes:
     @property
     def plain_head(self) -> bool:
         """Whether logits are the product of the last rows and the vocabulary, and nothing more."""
-        return self.narrow is None and not self.head_bias and not self.finishes_logits
+        return self.narrow is None and not (self.head_bias or self.finishes_logits or self.is_part)
 
     @property
     def products(self) -> tuple[ProductSizes, ...]:

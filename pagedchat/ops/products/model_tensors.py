@@ -14,6 +14,7 @@ from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.quantized.multiply import multiply
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
+from pagedchat.ops.ranks.company import ALONE, Ranks, own_rows
 
 Linear = Callable[[torch.Tensor, Weight, torch.Tensor | None], torch.Tensor]
 """`rows @ weight.T + bias`: `[num_rows, in_features]`, `[out_features, in_features]`, `[out_features]`."""
@@ -114,6 +115,10 @@ class ModelTensors:
     logits_scale: float = 1.0
     logits_cap: float | None = None
     """Soft cap of the logits, once they are scaled."""
+    ranks: Ranks = ALONE
+    """Who has the other parts, where this is one."""
+    vocab_size: int = 0
+    """Of the whole model, where this is a part of one."""
 
     @property
     def whole_head(self) -> torch.Tensor:
@@ -134,6 +139,8 @@ class ModelTensors:
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Where the residual stream starts, `[num_tokens, hidden]`; see `embed_tokens`."""
         scale, offset, vectors = self.embedding_scale, self.position_offset, self.position_vectors
+        if self.sizes.is_part:
+            return self._embed_over_ranks(token_ids, positions)
         if self.project_in is None:
             return embed_tokens(
                 self.token_vectors,
@@ -144,9 +151,17 @@ class ModelTensors:
                 scale=scale,
             )
         narrow = embed_tokens(self.token_vectors, token_ids, positions, scale=scale)
-        rows = multiply(narrow, self.project_in)
-        if vectors is not None:
-            rows += functional.embedding(positions.clamp(min=0) + offset, vectors)
+        return self._with_positions(multiply(narrow, self.project_in), positions)
+
+    def _embed_over_ranks(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        own, is_elsewhere = own_rows(token_ids, len(self.token_vectors), self.ranks)
+        rows = embed_tokens(self.token_vectors, own, positions, scale=self.embedding_scale)
+        rows = self.ranks.sum(rows.masked_fill_(is_elsewhere, 0))
+        return self._with_positions(rows if self.project_in is None else multiply(rows, self.project_in), positions)
+
+    def _with_positions(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        if self.position_vectors is not None:
+            rows += functional.embedding(positions.clamp(min=0) + self.position_offset, self.position_vectors)
         return rows
 
     def logits(
@@ -155,12 +170,21 @@ class ModelTensors:
         """`[num_rows, hidden]`, normed -> `[num_rows, vocab_size]`; `output` is written if given, by a library."""
         if self.project_out is not None:
             rows = multiply(rows, self.project_out)
-        if output is None:
+        if self.sizes.is_part:
+            logits = self.of_all_ranks(linear(rows, self.head, self.head_bias))
+            logits = logits if output is None else output.copy_(logits)
+        elif output is None:
             logits = linear(rows, self.head, self.head_bias)
         else:
             logits = multiply(rows, self.head, self.head_bias, out=output)
         finish_logits(logits, scale=self.logits_scale, cap=self.logits_cap, overlap=True)
         return logits
+
+    def of_all_ranks(self, logits: torch.Tensor) -> torch.Tensor:
+        """`[num_rows, rows of the head]` -> `[num_rows, vocab_size]`: themselves where the head is whole."""
+        if not self.sizes.is_part:
+            return logits
+        return self.ranks.side_by_side(logits)[:, : self.vocab_size].contiguous()
 
 
 def _whole(weight: Weight) -> torch.Tensor:

@@ -94,6 +94,31 @@ class QuantizedWeight:
         minimums = None if self.minimums is None else self.minimums[chosen]
         return QuantizedWeight(self.bits, self.group_size, self.digits[chosen], self.scales[chosen], minimums)
 
+    def columns(self, start: int, stop: int) -> "QuantizedWeight":
+        """Some neighbouring elements of each row, views.
+
+        Raises:
+            ValueError: they are no whole groups, of rows that have several.
+        """
+        group = self.group_size
+        if group == self.in_features:  # one scale a row, whatever is left of it
+            scales, minimums, group = self.scales, self.minimums, stop - start
+        elif start % group or stop % group:
+            raise ValueError(f"elements {start} to {stop} are no whole groups of {group}")
+        else:
+            groups = slice(start // group, stop // group)
+            scales, minimums = self.scales[:, groups], None if self.minimums is None else self.minimums[:, groups]
+        packed = 8 // self.bits
+        digits = self.digits[:, start // packed : stop // packed]
+        return QuantizedWeight(self.bits, group, digits, scales, minimums)
+
+    def of_nothing(self) -> "QuantizedWeight":
+        """As many zeros, in the same form."""
+        minimums = None if self.minimums is None else torch.zeros_like(self.minimums)
+        return QuantizedWeight(
+            self.bits, self.group_size, torch.zeros_like(self.digits), torch.zeros_like(self.scales), minimums
+        )
+
     def to(self, device: torch.device) -> "QuantizedWeight":
         """On a device, each of its tensors contiguous."""
         parts = (self.digits, self.scales, self.minimums)

@@ -76,6 +76,8 @@ class Told:
                 f"{self.name} does not answer: no connection within {CONNECT_SECONDS:.0f} s.", self._check()
             )
         reason = self.quoted(_ERRNO.sub("", first_line(cause)), 120) if cause is not None else "no reason given"
+        if reason == "All connection attempts failed":
+            reason = "nobody answers there"
         if type(cause).__name__ in ("ConnectError", "UnsupportedProtocol"):
             return PagedChatError(f"{self.name} cannot be reached: {reason}.", self._check())
         if "peer closed connection" in reason:  # and a technical reason that says no more

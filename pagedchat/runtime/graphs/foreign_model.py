@@ -36,6 +36,7 @@ class ForeignModel(torch.nn.Module):
             raise ModelError("It does not say which of its modules makes logits.")
         self.model = model
         self.head = head
+        self.vocab_size = len(head.weight)
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def forward(

@@ -15,6 +15,7 @@ from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class Products(Protocol):
@@ -60,10 +61,12 @@ class Stream:
     Args:
         sizes: of the model.
         rows: `[num_rows, hidden]`, contiguous, written.
+        ranks: whose updates are summed before they are added.
     """
 
-    def __init__(self, sizes: ModelSizes, rows: torch.Tensor) -> None:
+    def __init__(self, sizes: ModelSizes, rows: torch.Tensor, ranks: Ranks = ALONE) -> None:
         self.rows = rows
+        self._ranks = ranks
         self._sizes = sizes
         self._update: Update | None = None
 
@@ -75,13 +78,15 @@ class Stream:
         """All that waits is added; returns the norm of the stream, or the stream itself."""
         update, self._update = self._update, None
         if update is not None and self._sizes.norm_places == "after sum":
-            self.rows = add_norm(self.rows, update.rows, update.norm, overlap=True)
+            self.rows = self._ranks.add_norm(self.rows, Update(update.rows), update.norm)
             update = None
-        return add_norm(self.rows, update, norm, overlap=True)
+        if update is None:
+            return add_norm(self.rows, None, norm, overlap=True)
+        return self._ranks.add_norm(self.rows, update, norm)
 
     def select(self, rows: torch.Tensor) -> "Stream":
         """Some rows of it, which goes on by itself; `rows` are their numbers, int32."""
-        part = Stream(self._sizes, self.rows.index_select(0, rows))
+        part = Stream(self._sizes, self.rows.index_select(0, rows), self._ranks)
         part._update = None if self._update is None else self._update.select(rows)
         return part
 
@@ -95,7 +100,7 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
         products: of the layers.
         attend: reads and writes their caches.
     """
-    stream = Stream(model.sizes, hidden)
+    stream = Stream(model.sizes, hidden, model.ranks)
     plain_sums = model.sizes.adds_products and model.sizes.residual_scale == 1
     for layer in layers_to_run(model):
         if plain_sums and isinstance(products, WarpgroupProducts):

@@ -52,7 +52,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         num_heads=config.heads.num_heads,
         num_kv_heads=config.heads.num_kv_heads,
         head_dim=head_dim,
-        vocab_size=config.vocab_size,
+        vocab_size=config.num_vocabulary_rows,
         norm=config.norm.kind,
         gated=config.gated,
         activation=_ACTIVATIONS[config.activation],
@@ -77,6 +77,7 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         head_bias=config.head_bias,
         finishes_logits=config.logits_scale != 1 or config.logits_cap is not None,
         mixture=None if mixture is None else MixtureSizes(mixture.num_experts, mixture.per_token, mixture.width),
+        is_part=config.part is not None,
     )
 
 
@@ -182,6 +183,8 @@ def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
         project_out=None if model.project_out is None else weight_of(model.project_out),
         logits_scale=config.logits_scale,
         logits_cap=config.logits_cap,
+        ranks=model.ranks,
+        vocab_size=config.vocab_size,
     )
 
 

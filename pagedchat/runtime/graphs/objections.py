@@ -53,6 +53,7 @@ def objection_to_cache(kind: str) -> str:
 def objection_to_whole_steps(config: NativeConfig) -> str:
     """What launches that are whole steps do not do of a model; likewise."""
     parts = (
+        _against_part,
         _against_norms,
         _against_stream,
         _against_attention,
@@ -61,6 +62,10 @@ def objection_to_whole_steps(config: NativeConfig) -> str:
         _against_head,
     )
     return next((words for part in parts if (words := part(config))), "")
+
+
+def _against_part(config: NativeConfig) -> str:
+    return "" if config.part is None else "other ranks have other parts of its layers"
 
 
 _OVER = {"each head": "each head by weights of its own", "width": "over their whole width"}

@@ -25,9 +25,11 @@ from pagedchat.models.hub import find_model, find_tokenizer
 from pagedchat.models.loader import load_weights
 from pagedchat.models.native import count_parameters
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cutting import cut_for_rank
 from pagedchat.models.tokenizer import LoadedTokenizer, load_tokenizer
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels, no_kernels_notice, prepare_in_background
+from pagedchat.ops.ranks.company import ALONE, Company
 from pagedchat.runtime.attention import transformers_attention
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
@@ -59,9 +61,11 @@ if TYPE_CHECKING:
     from pagedchat.jit.build_ahead import BuildAhead
 
 
-def assemble(config: EngineConfig, progress: Progress, began: float, streams: bool) -> LoadedModel:
-    """See `build.load_model`; `began` is when it was called, by `time.perf_counter`."""
-    return _Assembly(config, progress, began, streams).run()
+def assemble(
+    config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None = None
+) -> LoadedModel:
+    """See `build.load_model`; `began` is when it was called, by `time.perf_counter`; `company`, all ranks."""
+    return _Assembly(config, progress, began, streams, company).run()
 
 
 class _Preparing(NamedTuple):
@@ -76,14 +80,19 @@ class _Preparing(NamedTuple):
 class _Assembly:
     """One loading; what one step finds out the next ones use."""
 
-    def __init__(self, config: EngineConfig, progress: Progress, began: float, streams: bool) -> None:
+    def __init__(
+        self, config: EngineConfig, progress: Progress, began: float, streams: bool, company: Company | None = None
+    ) -> None:
         self._config = config
         self._progress = progress
         self._began = began
         self._streams = streams
         self._lacking: tuple[str, ...] = ()
         """That there are no CPU kernels, where the model would have used them."""
-        self._device = choose_device(config.model.device)
+        self._company = company
+        self._num_parameters = 0
+        """Of the whole model, where this is a part of one."""
+        self._device = choose_device(config.model.device) if company is None else company.device
         if self._device.type == "cpu":
             prepare_in_background()
 
@@ -142,7 +151,12 @@ class _Assembly:
     def _describe(self) -> ModelDescription:
         wanted = self._config.model
         folder = find_model(wanted.model, self._report_download)
-        return _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
+        described = _of_length(describe_model(wanted.model, folder, wanted.implementation), wanted.max_model_len)
+        if self._company is None:
+            return described
+        part = cut_for_rank(described, self._company.rank, self._company.size)
+        self._num_parameters = count_parameters(described.native) if described.native else 0
+        return part
 
     def _tokenizer(self, description: ModelDescription) -> LoadedTokenizer | None:
         wanted = self._config.model
@@ -204,9 +218,14 @@ class _Assembly:
             kernels=self._cpu_kernels(precision),
             keeps_bits=precision.keeps_bits,
             on_progress=lambda done, total: self._say("weights", "Reading the weights", done, total, "tensors"),
+            ranks=self._company or ALONE,
         )
         native = description.native  # of which quantised layers have no parameters
-        counted = count_parameters(native) if native else sum(each.numel() for each in model.parameters())
+        counted = (
+            self._num_parameters or count_parameters(native)
+            if native
+            else sum(each.numel() for each in model.parameters())
+        )
         if native is not None and self._device.type == "cuda":
             from pagedchat.runtime.graphs.objections import objection_to  # noqa: PLC0415 - a GPU's business
 
@@ -230,7 +249,8 @@ class _Assembly:
         device = self._device
         runner_class: type[TorchModelRunner] = TorchModelRunner
         if isinstance(model, NativeModel):
-            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant
+            # Steps of one call know nobody to wait for.
+            by_kernels = device.type == "cpu" and not self._config.model.batch_invariant and self._company is None
             runner_class = CpuModelRunner if by_kernels else NativeModelRunner
         runner = runner_class(model, make_backend(shape, 0, 0, device), device)
 
@@ -238,7 +258,7 @@ class _Assembly:
             self._say("profile", "Measuring the largest batch")
             return peak_memory(runner, make_backend, sizes)
 
-        pool = measure_pool(self._config, shape, sizes.model_len, device, profile)
+        pool = measure_pool(self._config, shape, sizes.model_len, device, profile, self._company)
         total = format_size(pool.num_blocks * shape.block_bytes)
         self._say("cache", f"Taking {total} for {pool.num_blocks} blocks")
         backend = _allocate(make_backend, shape, pool, device)
@@ -295,12 +315,15 @@ class _Assembly:
         )
 
         try:
-            first = FirstGraphs(eager, sizes)
+            first = FirstGraphs(eager, sizes, at_first_use=self._company is not None)
         except ModelError as error:
             return eager, _Preparing(refusals=[_uncaptured(first_line(error))])
         batches = FirstBatches(eager, eager.backend, sizes, check.vocab_size)
-        self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
-        batches.run_some()
+        if self._company is None:
+            self._wait_for(builds, lambda: first.build_likely() or batches.run_one())
+            batches.run_some()
+        else:  # ranks run the same batches, and none for as long as there is time
+            self._wait_for(builds, lambda: False)
         captured = first.capture(check)
         shape = eager.backend.shape
         asked = self._config.model.quantization  # a GPU quantises nothing unasked
@@ -318,6 +341,8 @@ class _Assembly:
         of_one_chat = FirstBatches(captured, eager.backend, sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
+        if self._company is not None:
+            return captured, _Preparing(refusals=first.refusals)
         more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
         return captured, _Preparing(more, wanted, first.refusals)
 

@@ -1,6 +1,8 @@
 """Where the engine process and the offline API get their model. Light to import: torch comes with `load_model`."""
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pagedchat.config import EngineConfig
 from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
@@ -11,14 +13,24 @@ from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, model
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
 
+if TYPE_CHECKING:
+    from pagedchat.ops.ranks.company import Company
 
-def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, streams: bool = True) -> LoadedModel:
+
+def load_model(
+    config: EngineConfig,
+    progress: Progress = lambda _: None,
+    *,
+    streams: bool = True,
+    join_ranks: "Callable[[], Company] | None" = None,
+) -> LoadedModel:
     """Find, download if need be, and load the model; size the cache; try both out.
 
     Args:
         config: which model, on what device, with how much memory.
         progress: told how it goes.
         streams: whether somebody reads replies as they come; if not, steps on a CPU hold more tokens by default.
+        join_ranks: finds the other ranks, where this process has a part of the model; called once torch is there.
 
     Raises:
         ModelError: the model cannot be found, read or run.
@@ -26,7 +38,7 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, str
         InvalidValueError: a setting that this model does not allow.
     """
     try:
-        return _load(config, progress, streams)
+        return _load(config, progress, streams, join_ranks)
     except PagedChatError:
         raise
     except Exception as error:
@@ -38,17 +50,20 @@ def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, str
         ) from error
 
 
-def _load(config: EngineConfig, progress: Progress, streams: bool) -> LoadedModel:
+def _load(
+    config: EngineConfig, progress: Progress, streams: bool, join_ranks: "Callable[[], Company] | None"
+) -> LoadedModel:
     began = time.perf_counter()
     tune_for_cpu()
     progress(LoadProgress("import", "Loading PyTorch"))
-    if wake_gpu(config.model.device) is None:  # then it will be the CPU
+    if join_ranks is None and wake_gpu(config.model.device) is None:  # then it will be the CPU
         prepare_in_background()
     with no_collections():
         from pagedchat.runtime.loading.assemble import assemble  # noqa: PLC0415 - seconds of imports, after saying so
 
     try:
-        loaded = assemble(config, progress, began, streams)
+        company = None if join_ranks is None else join_ranks()
+        loaded = assemble(config, progress, began, streams, company)
     except BaseException:
         give_back_freed_buffers()
         raise

@@ -80,18 +80,20 @@ class FirstGraphs:
     Args:
         runner: eager, over a `CudaAttention` whose contents do not matter.
         sizes: of a step, at most.
+        at_first_use: whether batches wait for their steps, see `Shelf`: so that all ranks of a model run the same.
 
     Raises:
         ModelError: a model of transformers that does not say enough of itself.
     """
 
-    def __init__(self, runner: TorchModelRunner, sizes: StepSizes) -> None:
+    def __init__(self, runner: TorchModelRunner, sizes: StepSizes, *, at_first_use: bool = False) -> None:
         backend = cast(CudaAttention, runner.backend)
         model = runner.model if isinstance(runner, NativeModelRunner) else ForeignModel(runner.model)
         self._runner = runner
         self._is_foreign = isinstance(model, ForeignModel)
-        self._decodes = DecodeSteps(model, backend, sizes, at_first_use=False)
-        self._prefills = PrefillSteps(model, backend, sizes, at_first_use=False)
+        self._decodes = DecodeSteps(model, backend, sizes, at_first_use=at_first_use)
+        self._prefills = PrefillSteps(model, backend, sizes, at_first_use=at_first_use)
+        self._at_first_use = at_first_use
         self._likely = iter(in_order(sizes)[1 : 1 + NUM_LIKELY])
         self.refusals: list[str] = []
         """What cannot be captured of a model of transformers, in sentences for people."""
@@ -125,8 +127,12 @@ class FirstGraphs:
             return None
         are_there = all(prefills.prepare(num_tokens) for num_tokens in PREPARED_TOKENS)
         if not self._is_there("Prompts", are_there, prefills.store) or not check.allows_prefills(prefills):
-            return CapturedRunner(self._runner, decodes, None, Workshop([decodes.store]))
-        return CapturedRunner(self._runner, decodes, prefills, Workshop([decodes.store, prefills.store]))
+            return CapturedRunner(self._runner, decodes, None, self._workshop(decodes.store))
+        return CapturedRunner(self._runner, decodes, prefills, self._workshop(decodes.store, prefills.store))
+
+    def _workshop(self, *shelves: Shelf[Any]) -> Workshop | None:
+        """It goes by the time, which is another one on each rank."""
+        return None if self._at_first_use else Workshop([*shelves])
 
     def _is_there(self, what: str, is_there: bool, shelf: Shelf[Any]) -> bool:
         """Whether captured steps of a kind are worth going on with: strangers that fail once will fail again."""

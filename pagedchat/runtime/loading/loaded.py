@@ -24,6 +24,10 @@ def nothing_wanted() -> None:
     """Nothing is lacking."""
 
 
+def nothing_lost(tell: Callable[[], None]) -> None:
+    """There is nothing that could be."""
+
+
 def nothing_to_release(drop: Callable[[], None]) -> None:
     """There is nothing to be given back."""
     drop()
@@ -54,6 +58,9 @@ class LoadedModel:
     prepare_wanted: Callable[[], None] = nothing_wanted
     """Makes ready what requests so far lacked, and were served without, whatever that takes: for who measures, say.
     Not to be called during a step."""
+    tell_of_loss: Callable[[Callable[[], None]], None] = nothing_lost
+    """Calls its argument, in any thread, when the runner is of no use any more without having been asked for a
+    batch: a process that has a part of the model is gone, say. The runner's `check` then says why."""
     release: Callable[[Callable[[], None]], None] = nothing_to_release
     """Calls its argument, by which the runner's last owner drops it, and gives back what that frees. No step may be
     asked for meanwhile."""

@@ -12,6 +12,7 @@ from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import DeviceError
+from pagedchat.ops.ranks.company import Company
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendFactory
 from pagedchat.runtime.loading.device import available_memory
@@ -39,7 +40,12 @@ class PoolSize:
 
 
 def measure_pool(
-    config: EngineConfig, shape: CacheShape, model_len: int, device: torch.device, profile: Callable[[], int]
+    config: EngineConfig,
+    shape: CacheShape,
+    model_len: int,
+    device: torch.device,
+    profile: Callable[[], int],
+    company: Company | None = None,
 ) -> PoolSize:
     """Size the pool, `--num-blocks` and `--kv-cache-memory` first.
 
@@ -49,17 +55,23 @@ def measure_pool(
         model_len: the longest text of the model, in tokens.
         device: where the model runs.
         profile: runs the largest batch and returns the peak of device memory in bytes; called on a GPU only.
+        company: all ranks, where this is one of several; they get as many blocks as the one with the least room.
 
     Raises:
         DeviceError: too little memory for one block, or for what was asked for.
     """
     useful = useful_blocks(model_len, shape.block_size, config.scheduler.max_num_seqs)
     on_cpu = device.type == "cpu"
-    free = available_memory() if on_cpu else _cuda_left(config, device, profile())
+    size = 1 if company is None else company.size  # so many share the memory of the host
+    free = available_memory() // size if on_cpu else _cuda_left(config, device, profile())
     num_blocks = _num_blocks(config, shape, free, useful if on_cpu else None)
-    host_free = available_memory() - (num_blocks * shape.block_bytes if on_cpu else 0)
+    host_free = available_memory() // size - (num_blocks * shape.block_bytes if on_cpu else 0)
     limit = max(num_blocks, useful)
-    num_host_blocks = num_host_blocks_for(config.cache.swap_space, max(0, host_free), shape.block_bytes, limit)
+    num_host_blocks = num_host_blocks_for(
+        config.cache.swap_space // size, max(0, host_free), shape.block_bytes, limit
+    )
+    if company is not None:
+        num_blocks, num_host_blocks = company.least([num_blocks, num_host_blocks])
     return PoolSize(num_blocks, num_host_blocks)
 
 

@@ -36,6 +36,8 @@ class TorchModelRunner:
         self.device = device
         self.backend = cast(AttentionBackend, TimedBackend(backend)) if device.type == "cpu" else backend
         """The attention, for good; on a CPU it counts its time."""
+        self.samples = True
+        """Whether tokens are chosen: where a model is cut over ranks, the first one chooses for all."""
         self._block_size = backend.shape.block_size
         self._selects_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -60,6 +62,8 @@ class TorchModelRunner:
         clock.mark()
         if batch.meanwhile is not None and self.device.type != "cpu":  # which is busy with nothing by now
             batch.meanwhile()
+        if not self.samples:
+            return ModelRunnerOutput(token_ids)
         of_sampled = inputs.sampled_of(logits)
         sampled = self._sample(of_sampled, batch, inputs)
         for i, token_id in zip(inputs.sampled, sampled, strict=True):

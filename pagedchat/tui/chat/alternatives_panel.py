@@ -84,6 +84,7 @@ class AlternativesPanel(LineBar, can_focus=True):
 
     def __init__(self, session: ChatSession) -> None:
         super().__init__(0)
+        self.can_focus = False  # nothing that is out of sight takes the keyboard
         self._session = session
         self.place: TokenPlace | None = None
         """The token under the cursor; None while it is closed."""
@@ -110,6 +111,7 @@ class AlternativesPanel(LineBar, can_focus=True):
         self.place = None
         self.set_class(False, "-shown")
         self.post_message(self.Moved(None))
+        self.can_focus = False
         return True
 
     def action_leave(self) -> None:
@@ -170,6 +172,7 @@ class AlternativesPanel(LineBar, can_focus=True):
         found = self._alternatives()
         if moved:  # the likeliest that is not there already
             self._chosen = next((index for index, each in enumerate(found) if not each.is_written), 0)
+        self.can_focus = True
         self.set_class(True, "-shown")
         self.refresh_view()
         self.post_message(self.Moved(place))

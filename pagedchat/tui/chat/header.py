@@ -106,7 +106,7 @@ def _server_parts(server: ServerState) -> list[list[LinePart]]:
         LinePart(5, text("no figures", FAINT))
     ]
     speed = LinePart(2, Content.assemble(f"{server.tokens_per_second:.0f}", (" tok/s", MUTED)))
-    return [where, told, [speed, LinePart(4, text("blocks not told", FAINT))]]
+    return [[*where, *told], [speed, LinePart(4, text("blocks not told", FAINT))]]
 
 
 def precision_and_device(info: EngineReady) -> str:

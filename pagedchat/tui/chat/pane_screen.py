@@ -70,7 +70,7 @@ class PaneScreen(GroupScreen):
         """The inspector beside the chats, while it is open."""
         self._tree: TreePanel | None = None
         """The tree of branches beside the chats, while it is open."""
-        self._header = HeaderBar(self._view, groups.shown.name)
+        self._header = HeaderBar(self._view, groups.shown.expected)
         self._banner = StatusBanner()
         self._tabs = ChatTabs()
         if before is not None:
@@ -120,7 +120,7 @@ class PaneScreen(GroupScreen):
         if group is self._groups.shown:
             return
         self._groups.shown = group
-        self._header.follow(group.view, group.name)
+        self._header.follow(group.view, group.expected)
         self._ticker.follow(group.view)
         if self._tree is not None:
             self._tree.follow(group.desk, group.view)
@@ -136,7 +136,7 @@ class PaneScreen(GroupScreen):
     def show_model(self, group: EngineGroup) -> None:
         """What is being loaded, until the engine says what it found."""
         if group is self._groups.shown:
-            self._header.follow(group.view, group.name)
+            self._header.follow(group.view, group.expected)
         self._grid_of(group).say_of_the_model(group.note)
 
     def show_status(self, status: Status) -> None:

@@ -130,7 +130,7 @@ def _logprobs(context: CommandContext, argument: str) -> None:
         context.say(f"Replies are not coloured {where}, and nothing more is asked of their tokens.")
     else:
         context.say(
-            with_keys(f"From the next reply on coloured {where} by how sure the model was; Alt+P goes into it.")
+            with_keys(f"From the next reply on coloured {where} by how sure the model was; Alt+P has alternatives.")
         )
 
 

@@ -19,7 +19,7 @@ def saved_bytes(info: EngineReady) -> int:
 
 def block_bytes_text(info: EngineReady) -> str:
     """`"74.2 KiB"`, or `"74.2 KiB, int8, saves 214 KiB"`."""
-    parts = [format_size(info.block_bytes)]
+    parts = [format_size(info.block_bytes) + f" on each of {len(info.ranks)} ranks" * bool(info.ranks)]
     if info.kv_cache_dtype:
         parts.append(one_line(info.kv_cache_dtype))
     if saved := saved_bytes(info):

@@ -9,6 +9,7 @@ from pagedchat.units import format_size
 from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.cache_type import block_bytes_text
+from pagedchat.view.sentences.ranks import rank_lines
 from pagedchat.view.state.engine import EngineState
 
 _SYSTEM_CELLS = 60
@@ -85,4 +86,5 @@ def engine_text(live: EngineState) -> str:
         f"{totals.preemptions} preemptions · {totals.copies} copies on write · {totals.evictions} evictions · "
         f"{totals.swaps_out} blocks swapped out, {totals.swaps_in} in",
         *_drafts(totals),
+        *rank_lines(info, last),
     ])  # fmt: skip

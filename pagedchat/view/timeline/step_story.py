@@ -6,6 +6,7 @@ from pagedchat import cache_events as ce
 from pagedchat import events as ev
 from pagedchat.step_batch import BatchEntry
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.ranks import rank_lines
 from pagedchat.view.sentences.token_text import quote
 from pagedchat.view.sentences.words import count, fit
 
@@ -24,6 +25,7 @@ def step_story(view: EngineView, report: ev.StepReport) -> list[str]:
         *_under("moved", list(_moves(report.events)) or ["no block was copied or swapped"]),
         *_under("queues", [_queues(report.queues)]),
         *_under("pool", _pool(report.pool)),
+        *_under("ranks", rank_lines(view.shown.info, report)),
         *_under("events", _events(view, report.step)),
     ]
 

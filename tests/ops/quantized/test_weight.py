@@ -45,3 +45,17 @@ def test_8_bits_are_their_digits() -> None:
 def test_parts_that_do_not_go_together_are_named(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         of_4_bits(**changes)
+
+
+def test_columns_are_whole_groups() -> None:
+    weight = of_4_bits()
+    assert torch.equal(weight.columns(2, 4).dequantized(), weight.dequantized()[:, 2:])
+    with pytest.raises(ValueError, match="elements 1 to 3 are no whole groups of 2"):
+        weight.columns(1, 3)
+
+
+def test_columns_of_rows_with_one_scale_are_any() -> None:
+    digits = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]], dtype=torch.int8)
+    weight = QuantizedWeight(8, 4, digits, torch.tensor([[0.5], [2.0]], dtype=torch.float16))
+    assert weight.columns(1, 4).dequantized().tolist() == [[1.0, 1.5, 2.0], [12.0, 14.0, 16.0]]
+    assert weight.of_nothing().dequantized().tolist() == [[0.0] * 4] * 2

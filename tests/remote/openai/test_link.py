@@ -87,7 +87,7 @@ async def test_a_server_that_is_away_is_asked_again_with_the_next_prompt():
     heard = Heard(there)
     await there.start()
     failed = await heard.until(EngineFailed)
-    assert f"127.0.0.1:{port} cannot be reached" in failed.message
+    assert f"127.0.0.1:{port} cannot be reached: nobody answers there." in failed.message
     assert "does it run?" in failed.hint
     text, ended = await heard.reply("Hi", 1)
     assert (text, type(ended)) == ("", RequestFailed)
@@ -427,3 +427,16 @@ async def test_figures_come_by_themselves_and_what_is_missing_is_said(metrics, p
         await heard.told_figures()
         assert problem in heard.figures[0].problem
         assert heard.figures[0].running == (None if problem else 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"beam_width": 4}, "is a server and searches no beams."), ({"begun": [5]}, "puts no tokens into a reply.")],
+)
+async def test_what_only_an_engine_here_does_is_refused(changed, said):
+    async with connected() as (server, heard):
+        heard.link.send(Generate(1, 7, [Turn("user", "hello")], SamplingOverrides(), **changed))
+        _, ended = await heard.end(7)
+        assert isinstance(ended, RequestFailed)
+        assert said in ended.message
+        assert server.asked == []

@@ -267,7 +267,12 @@ def test_pictures(snap_compare, make_still_app, link, size):
     app = make_still_app(sessions=1)
 
     async def before(pilot):
-        await told_chat(pilot, link)
+        link.say(READY)
+        await settle(pilot)
+        app.desk.get(1).set_sampling("logprobs", 5)
+        await pilot.press("a", "enter")
+        tell(link, link.generates()[0])
+        await draw(pilot)
         await pilot.press("alt+p", "n")
         await draw(pilot)
 

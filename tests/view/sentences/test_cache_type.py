@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pagedchat.events import RankInfo
 from pagedchat.view.sentences.cache_type import block_bytes_text, saved_bytes
 from tests.fakes_tui import READY
 
@@ -20,6 +21,11 @@ def test_a_small_cache_saves_what_its_elements_would_take_less_its_scales() -> N
 def test_a_cache_of_the_models_own_type_saves_nothing() -> None:
     assert saved_bytes(READY) == 0
     assert block_bytes_text(msgspec.structs.replace(READY, block_bytes=4096)) == "4 KiB"
+
+
+def test_each_rank_has_a_part_of_a_block() -> None:
+    cut = msgspec.structs.replace(READY, block_bytes=4096, ranks=(RankInfo("a", 1), RankInfo("b", 1)))
+    assert block_bytes_text(cut) == "4 KiB on each of 2 ranks"
 
 
 def test_a_type_that_is_not_known_is_not_guessed_at() -> None:

@@ -1,5 +1,8 @@
 """One step in words: its batch with the text that it made, what it moved, what happened."""
 
+import msgspec
+
+from pagedchat.events import RankInfo
 from pagedchat.view.timeline.step_story import batch_words, find_report, step_story
 from tests.scripted_reports import ScriptedEngine, pressed, story
 
@@ -31,6 +34,19 @@ def test_batch_moves_queues_pool_and_events_are_told() -> None:
         '         MISS     4 notes differs at token 0: "#4000" not "#3000" (block 024)',
         "         ALLOC    4 notes +6: 033 034 035 036 …",
         "         RUN      4 notes enters the batch",
+    ]
+
+
+def test_ranks_are_told_with_their_pools_and_their_seconds() -> None:
+    engine = story()
+    ranks = (RankInfo("GPU 0: NVIDIA H200, 140 GiB", 3 << 30), RankInfo("GPU 1: NVIDIA H200\x1b[2J", 3 << 30))
+    engine.view.live.info = msgspec.structs.replace(engine.view.live.info, ranks=ranks)
+    report = find_report(engine.view, 19)
+    assert report is not None
+    told = step_story(engine.view, msgspec.structs.replace(report, rank_seconds=(0.00312, 0.0029)))
+    assert [line for line in told if "rank " in line] == [
+        "ranks    rank 0 · GPU 0: NVIDIA H200, 140 GiB · 256 blocks, 3 GiB · 3.1 ms",
+        "         rank 1 · GPU 1: NVIDIA H200 · 256 blocks, 3 GiB · 2.9 ms",
     ]
 
 

@@ -60,7 +60,7 @@ class DecodeSteps:
         self.dtype = backend.shape.dtype
         """Of what steps compute."""
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
-        largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), len(model.head.weight)
+        largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), model.vocab_size
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""

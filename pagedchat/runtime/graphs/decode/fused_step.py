@@ -104,7 +104,7 @@ class FusedStep:
         model, narrower = self._model, self._model.project_out
         if narrower is not None:
             rows = self._products.linear(rows, Product(narrower))
-        logits = self._products.linear(rows, Product(model.head, model.head_bias))
+        logits = model.of_all_ranks(self._products.linear(rows, Product(model.head, model.head_bias)))
         finish_logits(logits, scale=model.logits_scale, cap=model.logits_cap, overlap=True)
         advance_by_argmax(self._state, logits, overlap=True)
         return logits

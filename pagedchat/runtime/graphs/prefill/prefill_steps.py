@@ -66,7 +66,7 @@ class PrefillSteps:
         self._backend = backend
         self._sizes = sizes
         self._buffers = PrefillBuffers(largest_bucket(sizes), backend.shape.block_size, backend.device)
-        self._outputs = PrefillOutputs(sizes.num_seqs, len(model.head.weight), backend.shape.dtype, backend.device)
+        self._outputs = PrefillOutputs(sizes.num_seqs, model.vocab_size, backend.shape.dtype, backend.device)
         self.store = PrefillStore(
             model, sizes.model_len, backend, self._buffers, self._outputs, at_first_use=at_first_use
         )

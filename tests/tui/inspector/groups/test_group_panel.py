@@ -36,7 +36,7 @@ def searched(num_steps: int) -> tuple[EngineView, EngineRig]:
     rig.step(num_steps)
     rig.loop._publish()
     view = EngineView(clock=lambda: 0.0)
-    for event in [ready_info(num_blocks=64), *map(timeless, rig.events)]:
+    for event in [ready_info(), *map(timeless, rig.events)]:
         view.apply(event)
     view.labels = {1: "1 boat"}
     return view, rig
@@ -51,7 +51,7 @@ async def test_beams_are_a_tree_and_the_pruned_ones_below_it() -> None:
         assert isinstance(panel, GroupPanel)
         panel.refresh_view()
         lines = drawn(panel.lines)
-    assert lines[0].startswith("beam search, 4 wide · since step 1 · 4 beams: ")
+    assert lines[0].startswith("beam search, 4 wide · since step 1 · 4 beams in ")
     assert " pruned" in lines[1]
     living = [number for number, seq in rig.core.sequences.items() if seq.group is not None]
     assert sum("[" in line and "beam" in line for line in lines) == len(living)
@@ -74,7 +74,7 @@ async def test_a_key_puts_it_in_the_place_of_the_tables_and_back() -> None:
 def test_the_past_is_drawn_like_the_present_was() -> None:
     _, rig = searched(20)
     recorder, view = Recorder(), EngineView()
-    for event in [ready_info(num_blocks=64), *rig.events]:
+    for event in [ready_info(), *rig.events]:
         view.apply(event)
         recorder.apply(event, view.mirror, {})
     recording = recorder.recording

@@ -1,0 +1,87 @@
+"""How a rank finds the others and loads its part of a model: the same on all. Loads torch when it is called."""
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pagedchat.config import EngineConfig
+from pagedchat.distributed.messages import Join
+from pagedchat.engine.output import ModelRunner
+from pagedchat.errors import DeviceError
+from pagedchat.runtime.loading.build import load_model
+
+if TYPE_CHECKING:
+    from pagedchat.distributed.group import RankGroup
+
+SHARE_GPU = "PAGEDCHAT_RANKS_SHARE_A_GPU"
+"""Environment: all ranks go to the first GPU, to try them out where there is but one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPart:
+    """What a rank runs batches on."""
+
+    runner: ModelRunner
+    device: str
+    """For people."""
+    memory: int
+    """Bytes of its blocks."""
+
+
+def load_part(join: Join) -> LoadedPart:
+    """Load a part on any rank but the first.
+
+    Raises:
+        PagedChatError: as `load_model`.
+    """
+    config = join.config
+    model = replace(config.model, skip_tokenizer_init=True, tokenizer=None)
+    from pagedchat.runtime.step.model_runner import TorchModelRunner  # noqa: PLC0415 - seconds
+
+    joined = list["RankGroup"]()
+
+    def join_others() -> "RankGroup":
+        joined.append(join_group(config, join.rank, join.size, join.folder))
+        return joined[0]
+
+    loaded = load_model(replace(config, model=model), streams=join.streams, join_ranks=join_others)
+    if isinstance(loaded.runner, TorchModelRunner):
+        loaded.runner.samples = False
+    device = describe(joined[0], loaded.info.device)
+    return LoadedPart(loaded.runner, device, loaded.info.num_blocks * loaded.info.block_bytes)
+
+
+def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "RankGroup":
+    """Find the others.
+
+    Args:
+        config: says which devices are meant.
+        rank, size: which one of how many.
+        folder: of nobody else's.
+
+    Raises:
+        DeviceError: there are fewer GPUs than ranks.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    from pagedchat.distributed.group import RankGroup  # noqa: PLC0415
+
+    if config.model.device == "cpu":
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
+        return RankGroup(rank, size, folder, torch.device("cpu"))
+    shares = os.environ.get(SHARE_GPU) == "1"
+    num_gpus = torch.cuda.device_count()
+    if num_gpus < (1 if shares else size):
+        there = {0: "no GPU that torch can use", 1: "one GPU"}.get(num_gpus, f"{num_gpus} GPUs")
+        raise DeviceError(
+            f"tensor_parallel_size is {size}, but there {'are' if num_gpus > 1 else 'is'} {there}.",
+            "Choose a smaller --tensor-parallel-size; with --device cpu the ranks are processes on the CPU.",
+        )
+    device = torch.device("cuda", 0 if shares else rank)
+    torch.cuda.set_device(device)
+    return RankGroup(rank, size, folder, device, shares_device=shares)
+
+
+def describe(group: "RankGroup", device: str) -> str:
+    """A rank's device, for people."""
+    return device if group.device.type == "cpu" else f"GPU {group.device.index}: {device}"

@@ -1,0 +1,125 @@
+"""A decoder cut for several ranks says what the whole one says; what cannot be cut is refused in one sentence."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pagedchat.errors import InvalidValueError, ModelError
+from pagedchat.models.config import describe_model
+from pagedchat.models.description import ModelDescription
+from pagedchat.models.loader import load_weights
+from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cutting import cut_for_rank, objection_to_ranks
+from pagedchat.models.quantized.forms import Quantization
+from pagedchat.runtime.attention.dense import DenseAttention
+from tests.models.families.tiny_families import CONFIGS, random_model, save, save_tiny, wide_model
+from tests.models.gguf.write_gguf import write_gguf
+from tests.rank_threads import RankThreads
+
+FAMILIES = [
+    "opt", "opt_after", "llama_biases", "llama_yarn", "qwen3", "granite", "gemma2", "gemma3", "phi", "phi3", "gpt2",
+    "gptj", "gpt_neox", "olmo", "stablelm_parallel", "cohere_normed", "nemotron", "falcon", "falcon_grouped",
+    "falcon_slopes", "bloom", "mpt",
+]  # fmt: skip
+NOT_CUT = {
+    "olmo2": "normed over all heads together",
+    "mixtral": "a mixture of experts",
+    "mpt_three_heads": "3 heads",
+}
+TEXT = torch.tensor([5, 90, 7, 33, 64, 2, 95, 1, 0, 48])
+CPU = torch.device("cpu")
+
+
+def describe(folder: Path) -> ModelDescription:
+    return describe_model(str(folder), folder)
+
+
+def load(description: ModelDescription, **arguments: object) -> NativeModel:
+    model = load_weights(description, attention="", dtype=torch.float32, device=CPU, **arguments)
+    assert isinstance(model, NativeModel)
+    return model
+
+
+@torch.inference_mode()
+def logits_of(model: NativeModel) -> torch.Tensor:
+    every = torch.arange(len(TEXT))
+    return model(TEXT, every, DenseAttention(), every)
+
+
+def of_ranks(description: ModelDescription, size: int, **arguments: object) -> list[torch.Tensor]:
+    return RankThreads(size).run(
+        lambda ranks: logits_of(load(cut_for_rank(description, ranks.rank, size), ranks=ranks, **arguments))
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[[str], Path]:
+    return lambda family: save_tiny(tmp_path / family, family)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_ranks_say_what_the_whole_model_says(family: str, size: int, checkpoint: Callable[[str], Path]) -> None:
+    description = describe(checkpoint(family))
+    whole = logits_of(load(description))
+    first, *others = of_ranks(description, size)
+    torch.testing.assert_close(first, whole, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_quantised_weights_are_cut_between_groups(quantization: Quantization, tmp_path: Path) -> None:
+    description = describe(save(tmp_path, wide_model("llama_biases")))
+    first, second = of_ranks(description, 2, quantization=quantization)
+    whole = logits_of(load(description, quantization=quantization))
+    assert (first - whole).norm() / whole.norm() < 0.02
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+def test_stored_few_bits_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    description = describe(write_gguf(tmp_path / "m.gguf", save(tmp_path / "whole", wide_model("llama")), kind))
+    first, second = of_ranks(description, 2)
+    whole = logits_of(load(description))
+    assert (first - whole).norm() / whole.norm() < 1e-4
+    assert torch.equal(first, second)
+
+
+def test_groups_that_no_cut_divides_are_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    config = copy.deepcopy(CONFIGS["llama"])
+    config.hidden_size = config.intermediate_size = 64
+    config.num_attention_heads, config.head_dim = 6, 16
+    whole = save(tmp_path / "whole", random_model("llama", config, 0.3))
+    description = describe(write_gguf(tmp_path / "m.gguf", whole, "Q8_0"))
+    with pytest.raises(InvalidValueError, match=r"tensor_parallel_size .*: in .* no whole groups of 32\."):
+        of_ranks(description, 2)
+
+
+@pytest.mark.parametrize("family", NOT_CUT)
+def test_what_cannot_be_cut_is_one_sentence(family: str, checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(InvalidValueError, match=f"tensor_parallel_size is 2.*{NOT_CUT[family]}"):
+        cut_for_rank(describe(checkpoint(family)), 0, 2)
+
+
+def test_kv_heads_are_cut_or_shared_by_whole_ranks(checkpoint: Callable[[str], Path]) -> None:
+    config = describe(checkpoint("llama")).native
+    assert config is not None
+    assert config.heads.num_kv_heads == 2
+    assert objection_to_ranks(config, 4) == ""
+    assert "4 heads" in objection_to_ranks(config, 3)
+    heads = [cut_for_rank(describe(checkpoint("llama")), rank, 4) for rank in range(4)]
+    firsts = [each.native.first_kv_head for each in heads if each.native is not None]
+    assert firsts == [0, 0, 1, 1]
+
+
+def test_a_tensor_of_another_shape_is_named(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("llama")
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"intermediate_size": 48', '"intermediate_size": 44'))
+    with pytest.raises(ModelError, match=r"other shapes than its config says: model\.layers\.0\.mlp"):
+        of_ranks(describe(folder), 2)

@@ -1,0 +1,80 @@
+"""A decoder cut for several ranks through every chain of launches: what the whole one's modules do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pagedchat.models.decoder import Decoder
+from pagedchat.models.parts.cutting import objection_to_ranks, part_of
+from pagedchat.runtime.graphs import which_step
+from pagedchat.runtime.graphs.model_tensors import setting_of
+from pagedchat.runtime.graphs.step_facts import DecodeFacts
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
+from tests.rank_threads import RankThread, RankThreads
+from tests.runtime.drive import Driver
+from tests.runtime.graphs.case import make_runner
+from tests.runtime.graphs.families import KINDS, family_config, family_model
+
+CUT = [kind for kind in KINDS if not objection_to_ranks(family_config(kind), 2)]
+FEW = ["opt", "gemma2", "gptj", "cohere_normed", "qwen3"]
+PROMPTS = [[(7 * i + k) % 290 + 3 for i in range(length)] for k, length in enumerate((5, 40, 21))]
+
+
+def part(whole: Decoder, ranks: RankThread) -> Decoder:
+    """What a rank has of a model."""
+    model = Decoder(part_of(whole.config, ranks.rank, ranks.size), ranks).eval()
+    tensors, cuts = whole.places(), model.cuts()
+    for name, place in model.places().items():
+        cut = cuts.get(name)
+        place.copy_(tensors[name] if cut is None else cut.of(tensors[name]))  # type: ignore[arg-type]
+    return model
+
+
+def replies(model: Decoder, *, captured: bool) -> list[list[int]]:
+    runner = make_runner(model, 60, captured=captured, max_num_tokens=64)
+    driver = Driver(runner, chunk=50)
+    for prompt in PROMPTS:
+        driver.add(prompt)
+    found = driver.run(6)
+    if captured:
+        assert runner.decodes.num_replays > 0
+        assert runner.prefills.num_replays > 0
+    return found
+
+
+def assert_ranks_agree(kind: str, size: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = next(rule for rule in which_step.DECODES if rule.name == name)
+    monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
+    whole = family_model(kind, "cpu", torch.float32)
+    assert isinstance(whole, Decoder)
+    expected = replies(whole, captured=False)
+    of_ranks = RankThreads(size).run(lambda ranks: replies(part(whole, ranks), captured=True))
+    assert of_ranks == [expected] * size
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CUT if kind != "llama_biases"])  # its gates have biases
+def test_every_family_in_few_launches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_ranks_agree(kind, 2, FUSED, monkeypatch)
+
+
+@pytest.mark.parametrize("name", [WARPGROUPS, LIBRARY, MODULES])
+@pytest.mark.parametrize("kind", FEW)
+def test_every_chain(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_ranks_agree(kind, 2, name, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_more_ranks_than_kv_heads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_ranks_agree(kind, 4, FUSED, monkeypatch)
+
+
+def test_no_step_of_one_launch_is_taken() -> None:
+    whole = family_model("llama", "cpu", torch.float16)
+    assert isinstance(whole, Decoder)
+    model = part(whole, RankThread(RankThreads(2), 0))
+    backend = make_runner(model, 4, captured=False).backend
+    setting = setting_of(model, backend)
+    chosen = which_decode(DecodeFacts(setting=setting, rows=1, context_len=64, choice="greedy"))
+    assert chosen.name == LIBRARY  # there is no GPU for the others
+    assert "other ranks have other parts of its layers" in dict(chosen.refused).values()

@@ -1,0 +1,168 @@
+"""Several ranks on one GPU: what can be said of them without a second one, each check by a name.
+
+    python -m tools.ranks_on_one_gpu kernel tokens captured nccl
+
+Two processes take turns on the GPU, so nothing here says how fast anything is.
+"""
+
+# ruff: noqa: S101 - checks are what this is for
+# mypy: disable-error-code="arg-type"
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from pagedchat import LLM, SamplingParams
+from pagedchat.bench.random_checkpoint import LARGE_STD, write_checkpoint
+from pagedchat.bundled import folder as bundled_folder
+from pagedchat.distributed.group import RankGroup
+from pagedchat.distributed.joining import SHARE_GPU
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.ranks.reduce_add_norm import (
+    MOST_ROWS,
+    Mailboxes,
+    mailbox_bytes,
+    reduce_add_norm,
+    sum_in_order,
+)
+
+GPU = torch.device("cuda", 0)
+SMALL_LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4000, "hidden_size": 1024,
+    "intermediate_size": 2816, "num_hidden_layers": 6, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "head_dim": 64, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+PROMPTS = [[(7 * i + k) % 3900 + 3 for i in range(length)] for k, length in enumerate((3, 20, 90, 300, 33))]
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=1)
+
+
+def kernel() -> None:
+    """All ranks in one launch, against plain sums; launches of varying heights follow each other."""
+    for size in (2, 4, 8):
+        memory = torch.full((size, mailbox_bytes(size) // 4), -1, dtype=torch.int32, device=GPU)
+        addresses = torch.tensor([box.data_ptr() for box in memory], device=GPU)
+        boxes = Mailboxes(addresses, torch.zeros(size, MOST_ROWS, dtype=torch.int32, device=GPU), 0)
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            worst = 0.0
+            for turn, (num_rows, width) in enumerate([(1, 4096), (16, 1024), (3, 768), (1, 768), (7, 2048)] * 3):
+                torch.manual_seed(turn)
+                update = torch.randn(size, num_rows, width, device=GPU).to(dtype)
+                hidden = torch.randn(num_rows, width, device=GPU).to(dtype).expand(size, -1, -1).contiguous()
+                norm = Norm("rms", torch.rand(width, device=GPU).to(dtype) + 0.5, None, 1e-5)
+                summed = hidden[0] + sum_in_order(list(update))
+                normed = reduce_add_norm(update, hidden, norm, boxes)
+                assert torch.equal(hidden, summed.expand_as(hidden)), (size, dtype, turn)
+                wanted = norm.apply(summed)
+                worst = max(worst, float((normed[size - 1].float() - wanted.float()).abs().max()))
+                assert torch.equal(reduce_add_norm(update, None, None, boxes)[0], sum_in_order(list(update)))
+            assert bool((memory == -1).all()), "a place was not emptied"
+            print(f"kernel: {size} ranks, {dtype}: sums exact, norms off by {worst:.2g} at most", flush=True)
+
+
+def nccl() -> None:
+    """A group of one rank: that its calls are there, and can be captured."""
+    with tempfile.TemporaryDirectory() as folder:
+        group = RankGroup(0, 1, folder, GPU)
+        rows, logits = torch.ones(200, 4096, device=GPU), torch.ones(3, 64, device=GPU)
+        group.sum(rows.clone())
+        group.side_by_side(logits)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            summed, beside = group.sum(rows), group.side_by_side(logits)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert float(summed.sum()) == rows.numel()
+        assert beside.shape == logits.shape
+        group.close()
+    print("nccl: a sum and logits of one rank, eager and captured", flush=True)
+
+
+def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]], list[float], str]:
+    began = time.perf_counter()
+    with LLM(
+        str(folder),
+        tensor_parallel_size=size,
+        skip_tokenizer_init=True,
+        num_blocks=400,
+        device="cuda",
+        max_num_seqs=16,
+        max_num_batched_tokens=256,
+        **arguments,
+    ) as llm:
+        loaded = time.perf_counter() - began
+        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
+        runner = getattr(llm._engine._core.runner, "own", llm._engine._core.runner)
+        decodes = getattr(runner, "decodes", None)
+        steps = (
+            "eager"
+            if decodes is None
+            else (
+                f"{decodes.num_replays} captured decodes, {decodes.num_ahead} begun ahead; "
+                f"steps {sorted(set(decodes.store._names.values()))}; "
+                f"given up: {decodes.store.refusal or 'nothing'}; "
+                f"prompts {runner.prefills.num_replays if runner.prefills else 0} captured"
+            )
+        )
+        notes = f"loaded in {loaded:.1f} s, {steps}; {' '.join(llm.notices)}"
+    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    first = [(output.outputs[0].logprobs or [{}])[0][output.outputs[0].token_ids[0]].logprob for output in outputs]
+    return tokens, first, notes
+
+
+def _compare(name: str, folder: Path, dtype: str, **arguments: object) -> None:
+    one, first_one, notes_one = _ask(folder, 1, dtype=dtype, **arguments)
+    two, first_two, notes_two = _ask(folder, 2, dtype=dtype, **arguments)
+    same = [sum(a == b for a, b in zip(x, y, strict=True)) for x, y in zip(one, two, strict=True)]
+    off = max(abs(a - b) for a, b in zip(first_one, first_two, strict=True))
+    print(f"{name}, {dtype}: same tokens {same} of {GREEDY.max_tokens} each; logprobs of first tokens off by "
+          f"{off:.2g} at most\n  one: {notes_one}\n  two: {notes_two}", flush=True)  # fmt: skip
+    if dtype == "float32":
+        assert one == two
+
+
+def _llama() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    write_checkpoint(folder, SMALL_LLAMA, torch.float16, GPU, std=LARGE_STD / 2)
+    return folder
+
+
+def tokens() -> None:
+    """Two processes, eager, in float32 and float16."""
+    _compare("eager: the model in the box (OPT)", bundled_folder(), "float32", enforce_eager=True)
+    _compare("eager: Llama, 1,024 wide", _llama(), "float16", enforce_eager=True)
+
+
+def captured() -> None:
+    """The same with captured steps, sums by the kernel over memory that both processes have."""
+    _compare("captured: the model in the box (OPT)", bundled_folder(), "float16")
+    _compare("captured: Llama, 1,024 wide", _llama(), "float16")
+    _compare("captured: the model in the box (OPT)", bundled_folder(), "float32")
+
+
+CHECKS = {check.__name__: check for check in (kernel, nccl, tokens, captured)}
+
+
+def main(names: list[str]) -> int:
+    """Run the checks of these names, or all; returns how many failed."""
+    os.environ[SHARE_GPU] = "1"
+    failed = []
+    for name in names or list(CHECKS):
+        try:
+            CHECKS[name]()
+        except Exception as error:
+            failed.append(name)
+            print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
+            traceback.print_exc()
+    print(f"failed: {failed or 'nothing'}", flush=True)
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
