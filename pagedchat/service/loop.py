@@ -205,7 +205,7 @@ class EngineLoop:
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
         self._feed.tell_all()
-        if self.chats.searches:
+        if self.chats.searches.running:
             self.chats.searches.tell()
         if self.programs.is_busy:
             self.programs.tell_all()
@@ -258,7 +258,7 @@ class EngineLoop:
     def _take(self, report: StepReport) -> None:
         self._publisher.add_report(report)
         self._feed.follow(report)
-        if self.chats.searches:
+        if self.chats.searches.running:
             self.chats.take_searches()
         if self.programs.is_busy:
             self.programs.follow(report)

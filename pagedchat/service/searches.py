@@ -59,11 +59,8 @@ class Searches:
         self._core = core
         self._publisher = publisher
         self._text_model = text_model
-        self._running: dict[int, Search] = {}
-        """By session."""
-
-    def __bool__(self) -> bool:
-        return bool(self._running)
+        self.running: dict[int, Search] = {}
+        """By session. A step without any costs no more than a look at it."""
 
     def begin(self, job: RenderJob, text: str, prompt_ids: list[int]) -> None:
         """Search for the reply to a prompt.
@@ -77,34 +74,34 @@ class Searches:
         wanted = command.overrides.max_tokens or MAX_TOKENS
         params = BeamSearchParams(command.beam_width, min(room, wanted), ignore_eos=job.params.ignore_eos)
         group = self._core.groups.search(prompt_ids, params)
-        self._running[command.session_id] = Search(job, text, group, [])
+        self.running[command.session_id] = Search(job, text, group, [])
         self._publisher.send_now(RequestStarted(command.session_id, command.request_id, len(prompt_ids), 0))
 
     def tell(self) -> None:
         """The likeliest reply of each, as it stands; another one may take its place."""
-        for search in self._running.values():
+        for search in self.running.values():
             if search.best != search.told:
                 search.told = search.best
                 self._publisher.add_text(self._delta(search))
 
     def take_over(self) -> list[Search]:
         """Those that are over; they are no more."""
-        return [self._running.pop(session_id) for session_id in [*self._running] if self._is_over(session_id)]
+        return [self.running.pop(session_id) for session_id in [*self.running] if self._is_over(session_id)]
 
     def end(self, session_id: int) -> Search | None:
         """Break a session's search off, if it has one."""
-        search = self._running.pop(session_id, None)
+        search = self.running.pop(session_id, None)
         if search is not None:
             self._core.groups.end(search.group)
         return search
 
     def drop_all(self) -> list[Search]:
         """The engine cannot go on with any."""
-        searches, self._running = list(self._running.values()), {}
+        searches, self.running = list(self.running.values()), {}
         return searches
 
     def _is_over(self, session_id: int) -> bool:
-        return self._running[session_id].group.is_over
+        return self.running[session_id].group.is_over
 
     def _delta(self, search: Search) -> TextDelta:
         text = self._text_model.decode(search.best)

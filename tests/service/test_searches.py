@@ -93,7 +93,7 @@ def test_a_search_that_is_stopped_leaves_the_best_so_far() -> None:
     assert (shown(rig, 10), rig.finished(10).reason) == ("The boat ", "abort")
     assert set(rig.core.sequences) == {1}
     assert rig.core.stats().blocks_in_use == 0
-    assert not rig.loop.chats.searches
+    assert not rig.loop.chats.searches.running
 
 
 def test_one_that_is_stopped_before_its_first_step_leaves_nothing() -> None:
@@ -152,7 +152,7 @@ def test_too_many_beams_are_refused_and_nothing_is_held(width: int, said: str) -
     (failed,) = rig.of(ev.RequestFailed)
     assert said in failed.message
     assert rig.core.stats().blocks_in_use == 0
-    assert not rig.loop.chats.searches
+    assert not rig.loop.chats.searches.running
 
 
 def test_where_the_engine_cannot_go_on_the_search_is_told_to_have_failed() -> None:

@@ -188,7 +188,8 @@ def _merge(batch: SchedulerOutput, outputs: list[_Output]) -> ModelRunnerOutput:
         sum([output.sample_seconds for output in each]),
         sum([output.launch_seconds for output in each]),
         sum([output.attention_seconds for output in each]),
-        *[_told_in_order(batch, outputs, name) for name in ("logprobs", "prompt_logprobs")],
+        logprobs=_told_in_order(batch, outputs, "logprobs"),
+        prompt_logprobs=_told_in_order(batch, outputs, "prompt_logprobs"),
     )
 
 

@@ -92,7 +92,7 @@ def test_stored_few_bits_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
 def test_groups_that_no_cut_divides_are_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="the development group has it")
     config = copy.deepcopy(CONFIGS["llama"])
-    config.hidden_size = config.intermediate_size = 64
+    config.hidden_size, config.intermediate_size = 96, 64
     config.num_attention_heads, config.head_dim = 6, 16
     whole = save(tmp_path / "whole", random_model("llama", config, 0.3))
     description = describe(write_gguf(tmp_path / "m.gguf", whole, "Q8_0"))
