@@ -32,8 +32,6 @@ def sums(dtype: torch.dtype, *, size: int, kind: str | None, first: str | None =
 CASES: list[OpCase] = [
     *in_types("reduce_add_norm", partial(sums, size=2, kind="rms"), HALF, SINGLE, about="2 ranks"),
     *in_types("reduce_add_norm", partial(sums, size=4, kind="layer"), BFLOAT, about="4 ranks"),
-    *in_types(
-        "reduce_add_norm", partial(sums, size=2, kind="rms", first="offset rms"), HALF, about="normed"
-    ),
+    *in_types("reduce_add_norm", partial(sums, size=2, kind="rms", first="offset rms"), HALF, about="normed"),
     *in_types("reduce_add_norm", partial(sums, size=8, kind=None), HALF, about="no norm"),
 ]
