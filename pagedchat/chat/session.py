@@ -233,14 +233,14 @@ class ChatSession:
 
     def take_up(self, prompt: Entry, request_id: int) -> None:
         """A request that this program has not sent is being answered; its prompt is not to be edited any more."""
-        self._returned = without(self._returned, prompt.turn.text)
-        self._taken_up = prompt.turn.text
+        self._is_asked(prompt.turn.text)
         self._add(prompt)
         self._begin(request_id)
 
     def go_on_with(self, reply: Entry, request_id: int) -> None:
         """As above, of a request whose reply, the chat's last entry, is not all that there is."""
         self.entries.pop()
+        self._is_asked(self.entries[-1].turn.text)
         self._begin(request_id)
         self.open_turn_id, self.open_text = reply.turn_id, reply.turn.text
 
@@ -256,6 +256,11 @@ class ChatSession:
         self.open_told = list(self._replaced.told) if whole else []
         self._told_from = (len(self.open_text), len(self.open_told)) if whole else None
         return True
+
+    def _is_asked(self, prompt: str) -> None:
+        """A program that was killed may have kept it as a draft too, just before it was sent."""
+        self._returned = without(self._returned, prompt)
+        self._taken_up = prompt
 
     def hear_anew(self, begun: str) -> None:
         """All that the running request has written comes again; `begun` is what it goes on with, or nothing."""
@@ -494,10 +499,10 @@ class ChatSession:
 
 
 def without(drafts: str, prompt: str) -> str:
-    """What is to be edited, without the first prompt in it if it is this one."""
-    if drafts.strip() == prompt.strip():
-        return ""
-    return drafts.removeprefix(f"{prompt}\n\n")
+    """What is to be edited, without this prompt at its beginning."""
+    while drafts.startswith(f"{prompt}\n\n"):
+        drafts = drafts.removeprefix(f"{prompt}\n\n")
+    return "" if drafts.strip() == prompt.strip() else drafts
 
 
 def within(told: Sequence[ToldToken], length: int) -> tuple[ToldToken, ...]:

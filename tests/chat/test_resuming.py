@@ -170,3 +170,15 @@ def test_a_connection_that_was_lost_has_a_whole_reply_told_again_once():
     session.append("zwei", 1)
     assert resume(session, kept("zwei")) == "resumed"
     assert told(session, "zwei und drei")[-1] == "zwei und drei"
+
+
+@pytest.mark.parametrize(
+    ("kept_before", "left"),
+    [("two", ""), ("two\n\ntwo", ""), ("two\n\nthree", "three"), ("two halves", "two halves"), ("", "")],
+)
+def test_a_draft_of_the_prompt_that_is_being_answered_is_no_draft(kept_before, left):
+    session = chat("one", "eins", "two", "zwei", ending="interrupted")
+    session.return_prompt(kept_before)
+    assert resume(session, kept()) == "resumed"
+    assert session.returned == left
+    assert session.take_taken_up() == "two"

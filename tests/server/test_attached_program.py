@@ -35,7 +35,7 @@ def test_a_reply_outlives_kill_9_and_the_next_terminal_has_all_of_it(tmp_path, h
             again.wait_until(lambda: len(letters(again)) > len(before) + 8, "the reply does not go on")
             assert letters(again).startswith(before)
             assert "│ you │ tell" in again.screen()
-            assert "› Write a prompt" in again.screen()
+            again.wait_until(lambda: "› Write a prompt" in again.screen(), "the prompt is left to be edited")
             again.press("\x11")  # ^Q asks; Enter leaves the chats there
             again.wait_for("Leave 127.0.0.1")
             again.press("\r")
