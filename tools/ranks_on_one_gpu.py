@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -98,7 +99,7 @@ def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]],
     ) as llm:
         loaded = time.perf_counter() - began
         outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
-        runner = getattr(llm._engine._core.runner, "own", llm._engine._core.runner)
+        runner: Any = getattr(llm._engine._core.runner, "own", llm._engine._core.runner)
         decodes = getattr(runner, "decodes", None)
         steps = (
             "eager"
