@@ -274,6 +274,7 @@ async def test_what_says_that_it_is_no_json_is_not_read() -> None:
     async with served_app() as server:
         answer = await server.post(TEXT, {"prompt": "a"}, headers={"content-type": "text/plain"})
         assert answer.status == 415
+        assert answer.error["type"] == "invalid_request_error"
         assert answer.error["message"] == "The body is 'text/plain'. Send JSON, as Content-Type: application/json."
 
 
