@@ -333,10 +333,13 @@ class ChatSession:
     def start(self) -> None:
         """The engine has begun with the request and will tell all of its text from the start.
 
-        A fork made in mid-reply already shows its source's text; the first piece to come takes its place.
+        A fork made in mid-reply already shows its source's text; the first piece to come takes its place. Where a
+        reply goes on, what it goes on with stays before it.
         """
         self.state = "running"
         self._restarted = not self._goes_on
+        if self._goes_on and self._replaced is not None:
+            self.open_text = self._replaced.turn.text
         self.version += 1
 
     def wait(self, message: str) -> None:

@@ -371,3 +371,17 @@ def test_why_nothing_comes_is_known_until_something_does(session):
     session.start()
     session.append("Now", 1)
     assert session.progress == ""
+
+
+def test_the_fork_of_a_reply_that_goes_on_has_its_text_once():
+    session = ChatSession(1)
+    cut_short(session)
+    assert session.go_on(2)
+    session.start()
+    session.append("a time ", 2)
+    child = session.fork(7, 3)
+    assert child.open_text == "Once upon a time "
+    child.start()
+    child.append("a time ", 2)
+    child.append("there was", 4)
+    assert child.open_text == "Once upon a time there was"
