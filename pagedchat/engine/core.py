@@ -269,7 +269,7 @@ class EngineCore:
         if self.scheduler.drafts.is_on:
             self.scheduler.drafts.learn(batch.scheduled, updated - started)
         not_forward = output.copy_seconds + output.launch_seconds + output.sample_seconds + upkeep
-        drafting = self.scheduler.drafts.model_seconds
+        drafting = self.scheduler.drafts.model_seconds if self.scheduler.drafts.is_on else 0.0
         timings = ev.Timings(
             scheduled - started - drafting,
             output.copy_seconds,

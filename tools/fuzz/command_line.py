@@ -92,7 +92,7 @@ def _exit_code(words: list[str]) -> int:
         return int(error.code or 0)
 
 
-def _begun(args: Namespace, _config: object) -> int:
+def _begun(args: Namespace, _config: object, _attach: object) -> int:
     """In place of the screen: what it would be given is read."""
     sampling_overrides(args)
     return 0

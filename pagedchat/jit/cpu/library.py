@@ -43,6 +43,9 @@ class Library:
 
 
 _linking = Lock()
+_linked_for_good: list[Any] = []
+"""Code is never taken out of memory: at the end of an engine, programs and threads that are garbage too still call it,
+and nobody says in which order they go."""
 
 
 def _linked(compiled: bytes) -> Any:
@@ -53,4 +56,5 @@ def _linked(compiled: bytes) -> Any:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(compiled))
         engine.finalize_object()
+        _linked_for_good.append(engine)
     return engine
