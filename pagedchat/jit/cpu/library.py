@@ -44,8 +44,8 @@ class Library:
 
 _linking = Lock()
 _linked_for_good: list[Any] = []
-"""Code is never taken out of memory: at the end of an engine, programs and threads that are garbage too still call it,
-and nobody says in which order they go."""
+"""Code is never taken out of memory: at the end of an engine, programs and threads that are garbage too still call
+it, and nobody says in which order they go."""
 
 
 def _linked(compiled: bytes) -> Any:
