@@ -139,6 +139,13 @@ class _Program:
     def regenerate(self, chat: ChatSession) -> None:
         self.desk.regenerate(chat)
 
+    def search_reply(self, chat: ChatSession, beam_width: int, prompt: str = "") -> None:
+        if not chat.busy:
+            self.desk.search(chat, beam_width, prompt)
+
+    def show_likelihood(self, *_: object) -> None:
+        """Colours, at once."""
+
     def continue_reply(self, chat: ChatSession) -> None:
         self.desk.go_on(chat)
 
