@@ -10,7 +10,7 @@ from pagedchat.errors import InvalidValueError
 
 TOP_K = "from -1 to 2147483647, 0 or -1 for all tokens"
 SEED = "from -9223372036854775808 to 18446744073709551615"
-MAY_BE_NONE = {"stop", "stop_token_ids", "seed", "max_tokens", "speculate"}
+MAY_BE_NONE = {"logprobs", "stop", "stop_token_ids", "seed", "max_tokens", "speculate"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_a_new_sequence_is_parked_and_has_nothing() -> None:
         "writable_len",
         "stop_length",
     )
-    numbers = (*numbers, "seed", "priority", "arrival")
+    numbers = (*numbers, "seed", "priority", "arrival", "num_begun_tokens")
     expected = {"seq_id": 7, "status": "parked", "finish_reason": None, "awaits_first_run": False}
     expected |= {"cut_by": "", "held": None, "group": None, "grammar": None, "logprobs": [], "prompt_logprobs": []}
     expected |= {"sampling_params": SamplingParams(), "stop_token_ids": frozenset()}
