@@ -143,8 +143,9 @@ class _Program:
         if not chat.busy:
             self.desk.search(chat, beam_width, prompt)
 
-    def show_likelihood(self, *_: object) -> None:
-        """Colours, at once."""
+    def show_likelihood(self, chats: Iterable[ChatSession], count: int | None) -> None:
+        for chat in chats:
+            chat.set_sampling("logprobs", count)
 
     def continue_reply(self, chat: ChatSession) -> None:
         self.desk.go_on(chat)

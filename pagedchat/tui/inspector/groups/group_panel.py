@@ -4,16 +4,12 @@ prompt, as a tree of blocks that grows and is pruned; drafts as slots, those tha
 
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual.app import ComposeResult
-from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
 from textual.strip import Strip
 
-from pagedchat.tui.kit.line_view import LineView
-from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
+from pagedchat.tui.kit.owner_line_view import OwnerLineView
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.groups.rows import Context, Pieces, group_rows
 from pagedchat.view.owners import owner_number
@@ -22,7 +18,7 @@ from pagedchat.view.speculation.rows import draft_rows
 _NAMES = ("dim", "text", "quote", "own", "shared", "copied", "good", "pruned")
 
 
-class GroupLines(LineView):
+class GroupLines(OwnerLineView):
     """Lines of pieces."""
 
     DEFAULT_CSS = """
@@ -37,12 +33,12 @@ class GroupLines(LineView):
         & > .group-lines--pruned { color: $text-error; }
     }
     """
+    COMPONENT_PREFIX = "group-lines"
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"group-lines--{name}" for name in _NAMES}
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: list[Pieces] = []
-        self._colors: list[Color] = []
 
     def show(self, lines: list[Pieces]) -> None:
         """Show these lines."""
@@ -54,21 +50,7 @@ class GroupLines(LineView):
 
     def build_line(self, index: int) -> Strip:
         """One line."""
-        return Strip([Segment(text, self._style(name)) for text, name in self._lines[index]])
-
-    def _style(self, name: str) -> Style | None:
-        if not name:
-            return None
-        if name[0] != "@":
-            return self.style_of(f"group-lines--{name}")
-        if not self._colors:
-            self._colors = owner_colors(self.app.current_theme)
-        return Style.from_color(owner_color(self._colors, int(name[1:])).rich_color)
-
-    def notify_style_update(self) -> None:
-        """Another theme: other colours."""
-        super().notify_style_update()
-        self._colors = []
+        return self.strip_of(self._lines[index])
 
 
 class GroupPanel(Vertical):

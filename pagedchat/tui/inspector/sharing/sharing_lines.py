@@ -3,22 +3,19 @@
 from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.message import Message
 from textual.strip import Strip
 
-from pagedchat.tui.kit.line_view import LineView
-from pagedchat.tui.kit.owner_colors import owner_color, owner_colors
+from pagedchat.tui.kit.owner_line_view import OwnerLineView
 from pagedchat.view.sharing.panel_rows import Pieces
 from pagedchat.view.sharing.prefix_tree import PrefixNode
 
 _NAMES = ("dim", "text", "idle", "own", "shared", "good", "wrong", "advice", "pinned", "cursor")
 
 
-class SharingLines(LineView):
+class SharingLines(OwnerLineView):
     """Lines of text, of which the last ones are nodes of the tree."""
 
     DEFAULT_CSS = """
@@ -35,6 +32,7 @@ class SharingLines(LineView):
         & > .sharing-lines--cursor { color: $accent; text-style: bold reverse; }
     }
     """
+    COMPONENT_PREFIX = "sharing-lines"
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"sharing-lines--{name}" for name in _NAMES}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Prefix above", show=False),
@@ -62,7 +60,6 @@ class SharingLines(LineView):
         self.cursor = 0
         """Index of the chosen node; nothing is chosen without the focus."""
         self._lines: list[Pieces] = []
-        self._colors: list[Color] = []
 
     def show(self, lines: list[Pieces], nodes: list[PrefixNode]) -> None:
         """Show these lines, the last of which are the nodes; the cursor stays on the prefix on which it was."""
@@ -136,18 +133,4 @@ class SharingLines(LineView):
         line = self._lines[index]
         if chosen:
             return Strip([Segment(text, self.style_of("sharing-lines--cursor")) for text, _ in line])
-        return Strip([Segment(text, self._style(name)) for text, name in line])
-
-    def _style(self, name: str) -> Style | None:
-        if not name:
-            return None
-        if name[0] != "@":
-            return self.style_of(f"sharing-lines--{name}")
-        if not self._colors:
-            self._colors = owner_colors(self.app.current_theme)
-        return Style.from_color(owner_color(self._colors, int(name[1:])).rich_color)
-
-    def notify_style_update(self) -> None:
-        """Another theme: other colours."""
-        super().notify_style_update()
-        self._colors = []
+        return self.strip_of(line)
