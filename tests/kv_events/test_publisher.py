@@ -331,3 +331,6 @@ def test_closing_before_the_start_and_twice_does_no_harm():
     publisher = BlockEventPublisher(KVEventsConfig(kv_events_endpoint=ANY_PORT))
     publisher.close()
     publisher.close()
+    assert publisher._thread is None
+    again = BlockEventPublisher(KVEventsConfig(kv_events_endpoint=publisher.endpoint))  # which is free
+    again.close()
