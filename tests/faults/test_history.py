@@ -20,8 +20,8 @@ import os, time
 from pagedchat.chat import session
 append, notes = session.ChatSession.append, open(os.environ["HOME"] + "/notes", "a", buffering=1)
 
-def noted(self, text, num_tokens):
-    append(self, text, num_tokens)
+def noted(self, *news, **more):
+    append(self, *news, **more)
     notes.write(f"{time.monotonic()} {self.chat_id} {len(self.open_text)}\\n")
 
 session.ChatSession.append = noted
