@@ -1,6 +1,8 @@
 """Requests of programs: whatever comes over the wire, the engine goes on, and nothing is held at the end."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hypothesis import strategies as st
 
@@ -20,8 +22,23 @@ _USUAL = [
 _COMMANDS = st.lists(values_of(ProgramCommand) | any_of(_USUAL), min_size=1, max_size=6)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The engine says of every defect where it was; others in this process hear it again afterwards."""
+    log = logging.getLogger("pagedchat.engine")
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = False
+
+
 def _check(commands: list[ProgramCommand]) -> None:
-    logging.getLogger("pagedchat.engine").disabled = True  # which says of every defect where it was
+    with _quiet():
+        _drive(commands)
+
+
+def _drive(commands: list[ProgramCommand]) -> None:
     rig = EngineRig(limits=_LIMITS)
     writer, reader = FrameWriter(), command_reader()
     numbers = set()
