@@ -149,7 +149,7 @@ def test_a_limit_says_whom_it_preempts() -> None:
     rig.step(3)
     rig.send(cmd.SetLimit(8))
     [notice] = rig.of(ev.EngineNotice)
-    assert notice.message == "Limit 8: 492 blocks withheld, chat 7 preempted, 2 requests preempted."
+    assert notice.message == "Limit 8: 492 blocks withheld, 1 chat preempted, 2 requests preempted."
 
 
 # --- what befalls one of them -------------------------------------------------------------------------
