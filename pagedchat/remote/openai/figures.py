@@ -44,6 +44,8 @@ _SOURCES = (
 _CONFIG = "vllm:cache_config_info"
 _KNOWN = frozenset({name for source in _SOURCES for name in source.names} | {_CONFIG})
 _MOST_LINES = 10_000
+_MOST = 1e15
+"""A figure above it is none."""
 
 
 def read_figures(text: str) -> ServerFigures:
@@ -53,7 +55,7 @@ def read_figures(text: str) -> ServerFigures:
     for sample in _samples(_known_lines(text)):
         if sample.name == _CONFIG:
             sizes = _sizes(sample.labels)
-        elif sample.value == sample.value and abs(sample.value) < 1e18:  # a number, and no infinity
+        elif sample.value == sample.value and abs(sample.value) < _MOST:  # a number, and no infinity
             values.setdefault(sample.name, []).append(max(0.0, float(sample.value)))
     found: dict[str, Any] = dict(sizes)
     for field, names, join in _SOURCES:
@@ -83,4 +85,5 @@ def _samples(lines: Iterable[str]) -> Iterable[Any]:
 
 def _sizes(labels: dict[str, str]) -> dict[str, float]:
     found = {"num_blocks": labels.get("num_gpu_blocks", ""), "block_size": labels.get("block_size", "")}
-    return {field: float(text) for field, text in found.items() if text.isascii() and text.isdigit()}
+    numbers = {field: float(text) for field, text in found.items() if text.isascii() and text.isdigit()}
+    return {field: number for field, number in numbers.items() if number < _MOST}

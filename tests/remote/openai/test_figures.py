@@ -73,3 +73,10 @@ def test_what_is_no_figure_is_none(text):
 @given(st.lists(st.sampled_from(["vllm:num_requests_running", "{", "}", "=", '"', " ", "1", "\\", "\n", "#", "é"])))
 def test_no_text_is_too_strange(parts):
     read_figures("".join(parts))
+
+
+def test_a_size_that_no_cache_has_is_none():
+    text = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="%s"} 1.0\nvllm:num_requests_running 2\n'
+    assert read_figures(text % 400).num_blocks == 400
+    figures = read_figures(text % ("9" * 400))
+    assert (figures.num_blocks, figures.block_size, figures.running) == (None, 16, 2)
