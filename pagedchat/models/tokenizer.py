@@ -4,6 +4,8 @@
 goes through transformers. Knows files, no model.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,8 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
     try:
         bound_memory(tokenizer)
         if settings.get("add_bos_token", model_type == "opt"):
-            put_in_front(tokenizer, special_tokens.get("bos_token"))
+            with _panics_as_errors():
+                put_in_front(tokenizer, special_tokens.get("bos_token"))
         return LoadedTokenizer(tokenizer, _chat_template(folder, settings), special_tokens)
     except Exception as error:  # of many kinds, for the many ways in which values can be wrong
         raise ModelError(
@@ -105,9 +108,15 @@ def load_tokenizer(name: str, folder: Path, model_type: str) -> LoadedTokenizer:
 
 
 def _from_file(path: Path) -> Tokenizer:
-    """The library's own reader; it may panic over a file that contradicts itself, which is no `Exception`."""
-    try:
+    with _panics_as_errors():
         return Tokenizer.from_file(str(path))
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """The library may panic over a file that contradicts itself, which is no `Exception`."""
+    try:
+        yield
     except (Exception, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:

@@ -212,3 +212,18 @@ def test_prompts_are_not_remembered_without_end(tmp_path: Path) -> None:
     write_byte_tokenizer(tmp_path)  # parts no text into words
     done = subprocess.run([sys.executable, "-c", HEAP, str(tmp_path)], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 256 << 10
+
+
+class Panic(BaseException):
+    """What the library raises where it did not expect a file to contradict itself."""
+
+
+def test_a_panic_over_the_first_text_is_told_as_what_is_wrong(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*_: object) -> None:
+        raise Panic("no entry found for key")
+
+    monkeypatch.setattr("pagedchat.models.tokenizer.put_in_front", panic)
+    with pytest.raises(ModelError, match="tokenizer of some/model make no sense: no entry found for key"):
+        load_tokenizer("some/model", folder, "opt")

@@ -138,8 +138,8 @@ class MarkdownDocument:
         """Finished rows of some whole lines."""
         self.rows += self._block_rows(text, finished=True)
         blank = not text.strip()
-        last_line = text.rstrip("\r\n\u0085\u2028\u2029")
-        self._gap = (self._gap and blank) or len(_LINE_END.findall(text, len(last_line))) > 1 or blank
+        last_word = text.rstrip(" \t\r\n\u0085\u2028\u2029")  # lines of blanks are blank lines
+        self._gap = (self._gap and blank) or len(_LINE_END.findall(text, len(last_word))) > 1 or blank
         self._done, self._num_done, self._tried = done, len(self.rows), 0
 
     def _block_rows(self, text: str, *, finished: bool) -> list[TextRow]:

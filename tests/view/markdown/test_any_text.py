@@ -38,6 +38,16 @@ def pieces_of(rows):
     return [piece for row in rows for piece in row.pieces]
 
 
+@pytest.mark.parametrize("text", ["# \n  \n# \n[a]: b\n", "\n\n# \n\t\n# \n\n\n\n[a]: b\n", "a\n \n- \n"])
+def test_a_line_of_blanks_is_a_blank_line_wherever_the_stream_is_cut(text):
+    whole = rows_of(text, 20, finished=True, keep_open=False)
+    for cut in range(len(text)):
+        document = MarkdownDocument(20, keep_open=False)
+        document.update(text[:cut], finished=False)
+        document.update(text, finished=True)
+        assert document.rows == whole, cut
+
+
 @given(st.data(), TEXTS, WIDTHS, st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_a_streamed_reply_is_drawn_like_the_whole(data, text, width, keep_open):
