@@ -78,7 +78,8 @@ def test_rows_read_what_rows_before_them_write(family: str, dtype: torch.dtype, 
         core.step()
     assert [core.sequences[seq_id].token_ids for seq_id in ids] == known
     assert 0 < drafts.num_accepted == drafts.num_drafted
-    assert runner.decodes.num_replays >= 24 + 3
+    assert runner.decodes.num_replays + runner.decodes.verifies.num_replays >= 24 + 3
+    assert runner.decodes.verifies.num_replays >= 3
 
 
 def ask(core: EngineCore, prompt: list[int]) -> int:
