@@ -8,7 +8,7 @@ left to that. Nothing is begun ahead: how far the sequences get is what the step
 
 import time
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -16,9 +16,8 @@ from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, Schedu
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.attention.table_rows import BlockTableRows
 from pagedchat.runtime.graphs.decode.buckets import verified_sizes, verify_bucket
-from pagedchat.runtime.graphs.decode.state_buffers import Batch, StateBuffers
+from pagedchat.runtime.graphs.decode.state_buffers import DraftRows, StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.sampler import choice_for, op_rows
@@ -50,7 +49,6 @@ class VerifySteps:
     def __init__(self, store: StepStore, buffers: StateBuffers, backend: CudaAttention, sizes: StepSizes) -> None:
         self._store, self._buffers, self._backend = store, buffers, backend
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
-        self._tables = BlockTableRows()
         self._done = torch.cuda.Event() if backend.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.num_replays = 0
         """Steps run."""
@@ -73,7 +71,6 @@ class VerifySteps:
                 break
         return most
 
-    @torch.inference_mode()
     def begin(self, batch: SchedulerOutput) -> BegunVerify | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind."""
         started = time.perf_counter()
@@ -87,31 +84,18 @@ class VerifySteps:
         serving = None if bucket is None else self._store.get(bucket, choice_for(sequences))
         if serving is None:
             return None
-        apply_block_ops(self._backend, batch.block_ops)
-        self._backend.wait_for_swaps()
-        self._buffers.upload(serving.bucket, self._rows(parts, sequences, row_counts, serving), 0)
+        self._move_blocks(batch)
+        self._buffers.upload_drafts(serving.bucket, _rows(parts, sequences, row_counts, serving))
         serving.step.replay()
         self.num_replays += 1
         if self._done is not None:
             self._done.record()
         return BegunVerify(serving, row_counts, time.perf_counter() - started)
 
-    def _rows(
-        self, parts: list[ScheduledSequence], sequences: list[Sequence], row_counts: list[int], serving: Serving
-    ) -> Batch:
-        tables = self._tables.gather([seq.seq_id for seq in sequences], [seq.block_table for seq in sequences])
-        counts = torch.tensor(row_counts)
-        sampling = None
-        if serving.choice == "drawn":
-            sampling = pack_rows(op_rows(rows_of(sequences))).repeat_interleave(counts, dim=0)
-        token_ids = [(seq.token_ids[-1], *part.draft) for seq, part in zip(sequences, parts, strict=True)]
-        positions = [range(part.start, part.start + part.num_tokens) for part in parts]
-        return Batch(
-            token_ids=[*chain.from_iterable(token_ids)],
-            positions=[*chain.from_iterable(positions)],
-            block_tables=tables.repeat_interleave(counts, dim=0),
-            sampling=sampling,
-        )
+    @torch.inference_mode()
+    def _move_blocks(self, batch: SchedulerOutput) -> None:
+        apply_block_ops(self._backend, batch.block_ops)
+        self._backend.wait_for_swaps()
 
     def finish(self, begun: BegunVerify) -> ModelRunnerOutput:
         """Wait for the tokens of the batch begun last: one for every row."""
@@ -131,3 +115,15 @@ def _is_plain(parts: list[ScheduledSequence], sequences: list[Sequence]) -> bool
         return False
     params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
     return not any([each.penalises or each.has_rules or each.logprobs is not None for each in params])
+
+
+def _rows(
+    parts: list[ScheduledSequence], sequences: list[Sequence], row_counts: list[int], serving: Serving
+) -> DraftRows:
+    token_ids, positions = list[int](), list[int]()
+    for seq, part in zip(sequences, parts, strict=True):
+        token_ids.append(seq.token_ids[-1])
+        token_ids.extend(part.draft)
+        positions.extend(range(part.start, part.start + part.num_tokens))
+    sampling = pack_rows(op_rows(rows_of(sequences))) if serving.choice == "drawn" else None
+    return DraftRows(token_ids, positions, [seq.block_table for seq in sequences], row_counts, sampling)
