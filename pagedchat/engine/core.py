@@ -21,7 +21,14 @@ from pagedchat.engine.groups.groups import Groups
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
-from pagedchat.engine.output import Grammars, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import (
+    DraftVerifier,
+    Grammars,
+    ModelRunner,
+    ModelRunnerOutput,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
@@ -68,6 +75,8 @@ class EngineCore:
         if draft is not None:
             sizes = (limits.num_blocks, limits.block_size, limits.most_draft_rows)
             self.scheduler.drafts.use(DraftModel(draft, *sizes, clock))
+        if isinstance(runner, DraftVerifier):
+            self.scheduler.drafts.verify_by(runner)
         self.watch = Watch(self.blocks, self.sequences)
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pagedchat.config import SpeculationConfig, SpeculationMethod
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.output import BlockOp, ScheduledSequence
+from pagedchat.engine.output import BlockOp, DraftVerifier, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.by_lookup import ByLookup
@@ -42,11 +42,22 @@ class Drafts:
         self._by_model: ByModel | None = None
         self.worth: Worth | None = Worth()
         """None: drafts are made whether they pay or not."""
+        self._verifier: DraftVerifier | None = None
+        """Who says how many tokens a step may have; None: any."""
         self._taken: list[tuple[Sequence, int]] = []
         """Who has got blocks for a draft in this step, and how many it had before."""
         self._is_drafted = False
         self.num_drafts = self.num_drafted = self.num_accepted = 0
         """Since the engine started: drafts, their tokens, and those of them that were accepted."""
+
+    def verify_by(self, verifier: DraftVerifier) -> None:
+        """Ask this one how many tokens a step may have."""
+        self._verifier = verifier
+        self.forget_costs()
+
+    def forget_costs(self) -> None:
+        """Whether drafts pay is to be found out anew."""
+        self.worth = Worth(by_rows=self._verifier is not None)
 
     def use(self, model: DraftModel) -> None:
         """Have this one draft, for requests that want a model to."""
@@ -112,6 +123,10 @@ class Drafts:
         left = min(budget, self._most_rows - count, self.worth.most_drafted if self.worth else budget)
         if not 0 < count <= MOST_SEQUENCES or left <= 0 or (self.worth and not self.worth.may_draft(count)):
             return False
+        if self._verifier is not None:
+            left = min(left, self._most_now(self._verifier, decodes, left) - count)
+            if left <= 0:
+                return False
         drafts = self._all_drafts([part.sequence for part in decodes], left)
         for part, draft in zip(decodes, drafts, strict=True):
             if draft:
@@ -121,6 +136,12 @@ class Drafts:
         if not self._is_drafted:
             self.give_back()
         return self._is_drafted
+
+    def _most_now(self, verifier: DraftVerifier, decodes: list[ScheduledSequence], left: int) -> int:
+        """Tokens that the step may have, drafted ones included."""
+        most, count = self._config.num_speculative_tokens, len(decodes)
+        longest = max([min(part.start + 1 + most, part.sequence.stop_length) for part in decodes])
+        return verifier.most_rows([part.sequence for part in decodes], longest, count + min(left, most * count))
 
     def _wanted(self, batch: list[ScheduledSequence]) -> bool:
         """Whether anybody of a small batch asks for drafts."""

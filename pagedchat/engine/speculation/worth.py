@@ -6,8 +6,9 @@ cannot lose more than that share, whatever the text and the machine are like, ap
 beginning.
 
 *How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
-What they cost, steps tell: more than one without drafts, by how many were drafted, in running means for 1, 2 to 3,
-4 to 7 and so on. A processor pays for each of them; a GPU pays for the other kind of step, and little for more.
+What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4 to 7
+and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which there are
+8, 16, 32 and so on however few are used: there means go by those.
 While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
 *A draft model* costs besides: a pass for each token of the longest draft, and what it reads of texts before it can
@@ -17,15 +18,14 @@ drafts seem to pay, and from the balance where that is to be tried once more.
 Knows seconds and counts: no sequences, no tokens.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 SHARE = 0.015
 """Of the time that steps take, that drafts may lose."""
 MOST_SAVED = 6.0
 """Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away."""
-_GRANTED = 1.5
-"""Steps' time that is in it at the beginning."""
+_GRANTED, _GRANTED_BY_ROWS = 1.5, 2.0
+"""Steps' time that is in it at the beginning; where the first draft costs more, what that does."""
 _RESERVED, _MOST_RESERVED = 256.0, 1024.0
 """Steps' time for what a draft model reads: at the beginning, and at the most. Who asks for a draft model is ready
 to wait once for what it has to read of the first prompt."""
@@ -37,6 +37,8 @@ _WEIGHT = 0.15
 """Of the newest figure in a running mean."""
 _FIRST_COST = 0.08
 """What a drafted token is taken to add to a step, as a share of it, until that was measured."""
+_FIRST_STEP_BY_ROWS, _FIRST_COST_BY_ROWS = 1.3, 0.02
+"""The same where it goes by rows: steps more, however few are drafted, and for each of them."""
 _MORE_FOR_TWICE = 1.5
 """Times that twice as many drafted tokens are taken to cost, until that was measured."""
 _AT_FIRST = 8
@@ -45,6 +47,12 @@ _READ_AT_FIRST = 32
 """Tokens that it reads before that was measured."""
 _FORGOTTEN = 0.01
 """Of what drafts cost, with every step without."""
+
+
+_FEWEST_ROWS_BITS = 3
+"""Steps have 8 rows at least, where they go by rows."""
+_Size = tuple[int, int]
+"""What the cost of a step with drafts goes by: those of the same first number can be compared; bits of a count."""
 
 
 @dataclass(slots=True)
@@ -68,13 +76,18 @@ class _Plain:
 
 
 class Worth:
-    """The books of one engine."""
+    """The books of one engine.
 
-    def __init__(self) -> None:
+    Args:
+        by_rows: whether what a step with drafts takes goes by its rows, rounded up to a power of two.
+    """
+
+    def __init__(self, *, by_rows: bool = False) -> None:
+        self._by_rows = by_rows
         self._plain: dict[int, _Plain] = {}
         """Sequences that decode together -> a step of theirs."""
-        self._extra: dict[int, float] = {}
-        """Bits of the number of drafted tokens -> seconds more than a step without takes."""
+        self._extra: dict[_Size, float] = {}
+        """Seconds that a step with drafts takes more than one without."""
         self._balance: float | None = None
         self._reserve = 0.0
         self._passes: dict[int, float] = {}
@@ -84,8 +97,8 @@ class Worth:
         self._reading = 0.0
         """Seconds a token that a draft model reads; 0 until it was measured."""
         self._was_plain = False
-        self._last_size = 0
-        """Bits of the number of tokens that the step before has drafted."""
+        self._last_size: _Size | None = None
+        """Of the step before, if it has drafted."""
 
     def may_draft(self, num_sequences: int) -> bool:
         """Whether as many that decode may have drafts now."""
@@ -93,16 +106,17 @@ class Worth:
         if plain is None or plain.num_measured < _WARM_UP or plain.age >= _STALE_AFTER:
             return False
         if self._balance is None:
-            self._balance, self._reserve = _GRANTED * plain.seconds, _RESERVED * plain.seconds
+            granted = _GRANTED_BY_ROWS if self._by_rows else _GRANTED
+            self._balance, self._reserve = granted * plain.seconds, _RESERVED * plain.seconds
         return self._balance > 0
 
     @property
     def most_drafted(self) -> int:
         """Tokens of all drafts of a step, at most."""
-        return 1 << 30 if self._extra else _AT_FIRST
+        return 1 << 30 if self._extra or self._by_rows else _AT_FIRST
 
     def best_length(self, num_sequences: int, chance: float, most: int, pass_seconds: float = 0.0) -> int:
-        """Of one sequence's draft, where all draft as much; 0 where none pays.
+        """Of one sequence's draft, where all draft as much; 0 where none pays that the balance can bear.
 
         Args:
             num_sequences: that decode.
@@ -110,14 +124,17 @@ class Worth:
             most: tokens.
             pass_seconds: that a token of all drafts takes besides, to be made.
         """
-        value = self._plain[num_sequences].seconds / num_sequences
-        gains = [
-            expected(chance, k) * value
-            - (self._cost(num_sequences, k * num_sequences) + k * pass_seconds) / num_sequences
-            for k in range(1, most + 1)
-        ]
-        best = max(range(most), key=gains.__getitem__, default=-1)
-        return best + 1 if best >= 0 and gains[best] > 0 else 0
+        value, balance = self._plain[num_sequences].seconds, self._balance or 0.0
+        best, most_gained, likely, num_expected = 0, 0.0, 1.0, 0.0
+        for length in range(1, most + 1):
+            likely *= chance
+            num_expected += likely
+            cost = self._cost(num_sequences, length * num_sequences) + length * pass_seconds
+            if cost > balance:
+                break
+            if num_expected * value - cost > most_gained:
+                best, most_gained = length, num_expected * value - cost
+        return best
 
     @property
     def can_try(self) -> bool:
@@ -133,15 +150,27 @@ class Worth:
 
     def _cost(self, num_sequences: int, num_drafted: int) -> float:
         """Seconds. Unmeasured: more than the next smaller draft that was measured, or as the next larger."""
-        size = num_drafted.bit_length()
-        if size not in self._extra:
-            smaller, larger = (sorted(each) for each in _parted(self._extra, size))
-            if not smaller and not larger:
-                return _FIRST_COST * num_drafted * self._plain[num_sequences].seconds
-            if smaller:
-                return self._extra[smaller[-1]] * _MORE_FOR_TWICE ** (size - smaller[-1])
-            size = larger[0]
-        return self._extra[size]
+        size = self._size(num_sequences, num_drafted)
+        known = self._extra.get(size)
+        if known is not None:
+            return known
+        of, bits = size
+        measured = [each for group, each in self._extra if group == of]
+        smaller, larger = [each for each in measured if each < bits], [each for each in measured if each > bits]
+        if smaller:
+            return self._extra[of, max(smaller)] * _MORE_FOR_TWICE ** (bits - max(smaller))
+        return self._extra[of, min(larger)] if larger else self._unknown_cost(num_sequences, num_drafted)
+
+    def _unknown_cost(self, num_sequences: int, num_drafted: int) -> float:
+        step = self._plain[num_sequences].seconds
+        if self._by_rows:
+            return (_FIRST_STEP_BY_ROWS + _FIRST_COST_BY_ROWS * num_drafted) * step
+        return _FIRST_COST * num_drafted * step
+
+    def _size(self, num_sequences: int, num_drafted: int) -> _Size:
+        if not self._by_rows:
+            return 0, num_drafted.bit_length()
+        return num_sequences.bit_length(), max(_FEWEST_ROWS_BITS, (num_sequences + num_drafted - 1).bit_length())
 
     def note_plain(self, num_sequences: int, seconds: float) -> None:
         """A step of decodes without drafts. The first after one with drafts is not like the others: what a device
@@ -153,7 +182,7 @@ class Worth:
             more = max(0.0, min(seconds, 4 * plain.seconds) - plain.seconds)
             self._put_in(-more, plain.seconds)
             self._extra[self._last_size] += _WEIGHT * more
-        self._last_size = 0
+        self._last_size = None
         self._was_plain = True
         for size in self._extra:
             self._extra[size] *= 1 - _FORGOTTEN
@@ -179,7 +208,7 @@ class Worth:
         plain.age += 1
         worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
         self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
-        cost, size = max(0.0, seconds - passes_seconds - plain.seconds), num_drafted.bit_length()
+        cost, size = max(0.0, seconds - passes_seconds - plain.seconds), self._size(num_sequences, num_drafted)
         self._last_size, known = size, self._extra.setdefault(size, cost)
         self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
 
@@ -235,7 +264,3 @@ def _blend(means: dict[int, float], key: int, seconds: float) -> None:
     known = means.setdefault(key, seconds)
     means[key] = known + _WEIGHT * (min(seconds, 4 * known) - known)
 
-
-def _parted(sizes: Iterable[int], size: int) -> tuple[list[int], list[int]]:
-    """Those below and those above."""
-    return [each for each in sizes if each < size], [each for each in sizes if each > size]

@@ -89,9 +89,9 @@ def test_where_the_step_costs_drafts_are_long_or_not_at_all():
 
 
 def test_what_drafts_cost_once_is_forgotten_in_time():
-    worth = measured({4: 50.0})
+    worth = measured({4: 5.0})
     assert worth.best_length(1, 0.9, 4) == 0
-    for _ in range(600):
+    for _ in range(4000):
         worth.note_plain(1, 1.0)
     assert worth.best_length(1, 0.9, 4) == 4
 
