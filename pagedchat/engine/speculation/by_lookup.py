@@ -1,24 +1,56 @@
 """Drafts that are looked up in the sequence itself. A draft of which nothing holds is followed by a pause, which is
 the longer the more there were in a row: other places in the text may be better.
 
+A reply that copies a text with small changes (an edit) goes on copying behind a change, as a rule, and usually at the
+same distance, one word having taken the place of another. There nothing is found yet, since its last tokens are
+new; so the draft goes on at that distance, past the token that was changed::
+
+    copied from | def  total ( items , tax  ) : return  sum (
+    reply       | def  total ( items , rate ) : ...
+                                        ^ drafted "tax", got "rate": the next draft begins with ")"
+
 Knows tokens and whether drafts pay; no blocks, no model.
 """
 
 from pagedchat.config import SpeculationConfig
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, Books, Drafting, Plan, learnt
-from pagedchat.engine.speculation.lookup import PromptLookup
+from pagedchat.engine.speculation.lookup import PromptLookup, continued
 from pagedchat.engine.speculation.worth import Worth
 
 
+_ENOUGH_COPIED = 8
+"""Tokens accepted from one text after which the reply is taken to go on with it."""
+
+
 class _LookupDrafting(Drafting):
-    __slots__ = ("lookup", "misses")
+    __slots__ = ("distance", "has_hit", "lookup", "misses", "num_copied")
 
     def __init__(self, arrival: int, config: SpeculationConfig) -> None:
         super().__init__(arrival)
         self.lookup = PromptLookup(config.prompt_lookup_max, config.prompt_lookup_min)
         self.misses = 0
         """Drafts in a row of which nothing was accepted."""
+        self.has_hit = False
+        """Whether something of any draft was accepted."""
+        self.distance = 0
+        """From the last draft back to what it is a copy of."""
+        self.num_copied = 0
+        """Tokens accepted at this distance, as long as of each draft some are."""
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the reply has followed a text for long enough to go on with it behind a change."""
+        return self.num_copied >= _ENOUGH_COPIED
+
+    def place(self, token_ids: list[int], needed: int) -> int:
+        """Where what may come next stands; -1: nowhere. `needed`: tokens that agree there."""
+        at = self.lookup.place(token_ids, needed)
+        if at < 0 and self.is_copying:
+            at = len(token_ids) - self.distance
+        if at >= 0 and len(token_ids) - at != self.distance:
+            self.distance, self.num_copied = len(token_ids) - at, 0
+        return at
 
     def pause(self, length: int, num_tokens: int) -> None:
         """No draft for so many tokens of a sequence that is `length` long."""
@@ -46,14 +78,18 @@ class ByLookup:
         plan, token_ids = Plan(seq), seq.token_ids
         if not drafting.lookup.catch_up(token_ids) or len(token_ids) < drafting.resume_at or most <= 0:
             return plan
-        found = drafting.lookup.draft(token_ids, most, self._config.prompt_lookup_max if drafting.misses else 0)
-        if found and worth is not None:
+        # Agreements of few tokens, which chance brings about, are no reason to begin, nor to leave a text.
+        is_choosy = drafting.misses or drafting.is_copying or (worth is not None and not drafting.has_hit)
+        at = drafting.place(token_ids, self._config.prompt_lookup_max if is_choosy else 0)
+        if at < 0:
+            return plan
+        if worth is not None:
             drafting.chance = max(drafting.chance, FIRST_CHANCE) if drafting.misses else drafting.chance
-            paid = worth.best_length(num_sequences, drafting.chance, most)
-            if not paid:
+            most = worth.best_length(num_sequences, drafting.chance, most)
+            if not most:
                 drafting.pause(len(token_ids), LONGEST_PAUSE)
-            found = found[:paid]
-        plan.tokens, plan.length, plan.chance = found, len(found), drafting.chance
+        plan.tokens = continued(token_ids, at, most)
+        plan.length, plan.chance = most, drafting.chance
         return plan
 
     def learn(self, seq: Sequence, num_drafted: int, num_accepted: int) -> None:
@@ -62,5 +98,7 @@ class ByLookup:
         if drafting is not None:
             drafting.chance = learnt(drafting.chance, num_drafted, num_accepted)
             drafting.misses = 0 if num_accepted else drafting.misses + 1
+            drafting.num_copied = drafting.num_copied + num_accepted if num_accepted else 0
+            drafting.has_hit = drafting.has_hit or num_accepted > 0
             if drafting.misses:
                 drafting.pause(len(seq.token_ids), 2**drafting.misses - 1)

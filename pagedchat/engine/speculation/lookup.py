@@ -52,6 +52,11 @@ class PromptLookup:
         Returns:
             At most `most` tokens; none where nothing is found.
         """
+        at = self.place(token_ids, needed)
+        return [] if at < 0 else continued(token_ids, at, most)
+
+    def place(self, token_ids: list[int], needed: int = 0) -> int:
+        """Where what may come next stands; -1 where nothing is found. Arguments as those of `draft`."""
         at, best, length = self._last.get(tuple(token_ids[-self._shortest :]), -1), -1, 0
         for _ in range(MOST_LOOKED_AT):
             if at < 0 or length == self._longest:
@@ -60,7 +65,7 @@ class PromptLookup:
             if agreeing > length:
                 best, length = at, agreeing
             at = self._before[at]
-        return continued(token_ids, best + 1, most) if length >= max(needed, self._shortest) else []
+        return best + 1 if length >= max(needed, self._shortest) else -1
 
     def _agreement(self, token_ids: list[int], at: int) -> int:
         """How many tokens up to `at` are those at the end, of as many as are compared."""
