@@ -88,7 +88,7 @@ class EngineCore:
         self._last_id, self._step = first_id - 1, 0
         self._prefill_tokens = self._decode_tokens = 0
         self._requests = NewRequests(limits, self.scheduler.queues, grammars)
-        self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)
+        self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock, self.scheduler.drafts)
         self.groups = Groups(self)
         """Several answers to one prompt, and beam searches."""
 

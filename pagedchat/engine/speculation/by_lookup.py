@@ -19,12 +19,12 @@ from pagedchat.engine.speculation.lookup import PromptLookup, continued
 from pagedchat.engine.speculation.worth import Worth
 
 
-_ENOUGH_COPIED = 8
+_ENOUGH_COPIED = 4
 """Tokens accepted from one text after which the reply is taken to go on with it."""
 
 
 class _LookupDrafting(Drafting):
-    __slots__ = ("distance", "has_hit", "lookup", "misses", "num_copied")
+    __slots__ = ("distance", "has_hit", "has_strayed", "lookup", "misses", "num_copied")
 
     def __init__(self, arrival: int, config: SpeculationConfig) -> None:
         super().__init__(arrival)
@@ -36,7 +36,9 @@ class _LookupDrafting(Drafting):
         self.distance = 0
         """From the last draft back to what it is a copy of."""
         self.num_copied = 0
-        """Tokens accepted at this distance, as long as of each draft some are."""
+        """Tokens accepted at this distance, as long as of one draft in two some are."""
+        self.has_strayed = False
+        """Whether nothing of the last draft at this distance was accepted."""
 
     @property
     def is_copying(self) -> bool:
@@ -49,8 +51,18 @@ class _LookupDrafting(Drafting):
         if at < 0 and self.is_copying:
             at = len(token_ids) - self.distance
         if at >= 0 and len(token_ids) - at != self.distance:
-            self.distance, self.num_copied = len(token_ids) - at, 0
+            self.distance, self.num_copied, self.has_strayed = len(token_ids) - at, 0, False
         return at
+
+    def hear(self, num_accepted: int) -> None:
+        """So many tokens of the last draft were right."""
+        if num_accepted:
+            self.misses, self.has_hit, self.has_strayed = 0, True, False
+            self.num_copied += num_accepted
+        elif self.is_copying and not self.has_strayed:
+            self.has_strayed = True  # the very token that was changed
+        else:
+            self.misses, self.num_copied = self.misses + 1, 0
 
     def pause(self, length: int, num_tokens: int) -> None:
         """No draft for so many tokens of a sequence that is `length` long."""
@@ -85,20 +97,24 @@ class ByLookup:
             return plan
         if worth is not None:
             drafting.chance = max(drafting.chance, FIRST_CHANCE) if drafting.misses else drafting.chance
-            most = worth.best_length(num_sequences, drafting.chance, most)
+            if not worth.by_rows:  # there all drafts are cut together
+                most = worth.best_length(num_sequences, drafting.chance, most)
             if not most:
                 drafting.pause(len(token_ids), LONGEST_PAUSE)
         plan.tokens = continued(token_ids, at, most)
         plan.length, plan.chance = most, drafting.chance
         return plan
 
+    def take_in(self, seq: Sequence) -> None:
+        """Index the tokens of a sequence that may want drafts later."""
+        drafting = self._books.of(seq) or self._books.keep(seq, _LookupDrafting(seq.arrival, self._config))
+        drafting.lookup.catch_up(seq.token_ids)
+
     def learn(self, seq: Sequence, num_drafted: int, num_accepted: int) -> None:
         """What became of a draft."""
         drafting = self._books.of(seq)
         if drafting is not None:
             drafting.chance = learnt(drafting.chance, num_drafted, num_accepted)
-            drafting.misses = 0 if num_accepted else drafting.misses + 1
-            drafting.num_copied = drafting.num_copied + num_accepted if num_accepted else 0
-            drafting.has_hit = drafting.has_hit or num_accepted > 0
+            drafting.hear(num_accepted)
             if drafting.misses:
                 drafting.pause(len(seq.token_ids), 2**drafting.misses - 1)

@@ -96,6 +96,12 @@ class Drafts:
         """That a draft model took for this step."""
         return 0.0 if self._by_model is None else self._by_model.read_seconds + self._by_model.passes_seconds
 
+    def take_in(self, chunks: list[ScheduledSequence]) -> None:
+        """Prompts that are being computed: where there is time to look at them."""
+        for part in chunks:
+            if self._method(part.sequence) == "lookup":
+                self._by_lookup.take_in(part.sequence)
+
     # --- before the step ----------------------------------------------------------------------------
 
     def note(self, batch: list[ScheduledSequence], block_ops: list[BlockOp]) -> None:
@@ -160,6 +166,7 @@ class Drafts:
         if self._by_model is not None and of_model:
             self._by_model.read(of_model, self.worth)
             of_model = [plan for plan in of_model if plan.length]
+        self._cut([plan for plan in plans if plan.length], count)
         num_passes = max([plan.length for plan in of_model], default=0)
         if not self._pay([plan for plan in plans if plan.length], num_passes, count):
             return [[] for _ in sequences]
@@ -177,6 +184,15 @@ class Drafts:
         if method == "model" and self._by_model is not None:
             return self._by_model.plan(seq, most, num_sequences, self.worth)
         return Plan(seq)
+
+    def _cut(self, planned: list[Plan], num_sequences: int) -> None:
+        """To the rows that pay, where that is what counts."""
+        if self.worth is None or not self.worth.by_rows or not planned:
+            return
+        most = self.worth.best_cut(num_sequences, [(plan.length, plan.chance) for plan in planned])
+        for plan in planned:
+            del plan.tokens[most:]
+            plan.length = min(plan.length, most)
 
     def _pay(self, planned: list[Plan], num_passes: int, num_sequences: int) -> bool:
         """Whether these pay together, with so many passes of the draft model."""

@@ -209,7 +209,7 @@ class StateBuffers:
         copy.numbers[:] = columns
         at, width = 0, copy.tables.shape[1]
         for table, count in zip(rows.block_tables, rows.row_counts, strict=True):
-            copy.tables[at : at + count, : len(table)] = table[:width]
+            copy.tables[at : at + count, : len(table)] = np.frombuffer(array("i", table[:width]), np.int32)
             at += count
         if rows.sampling is None:
             copy.there.copy_(copy.stage, non_blocking=True)
