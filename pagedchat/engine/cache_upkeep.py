@@ -35,9 +35,7 @@ class CacheUpkeep:
         drafts: look them up.
     """
 
-    def __init__(
-        self, blocks: BlockManager, queues: Queues, clock: Callable[[], float], drafts: Drafts
-    ) -> None:
+    def __init__(self, blocks: BlockManager, queues: Queues, clock: Callable[[], float], drafts: Drafts) -> None:
         self._drafts = drafts
         self._blocks = blocks
         self._queues = queues

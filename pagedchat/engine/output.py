@@ -128,7 +128,7 @@ class ModelRunner(Protocol):
 
 @runtime_checkable
 class DraftVerifier(Protocol):
-    """A runner that takes drafts as they are, without a sequence for each of their tokens, and at some sizes only."""
+    """A runner that takes drafts as they are, without a sequence for each token, and at some sizes only."""
 
     def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
         """Tokens that a batch of these may have now, drafted ones included; 0: it is to have no drafts.

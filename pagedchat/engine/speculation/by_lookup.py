@@ -1,8 +1,8 @@
 """Drafts that are looked up in the sequence itself. A draft of which nothing holds is followed by a pause, which is
 the longer the more there were in a row: other places in the text may be better.
 
-A reply that copies a text with small changes (an edit) goes on copying behind a change, as a rule, and usually at the
-same distance, one word having taken the place of another. There nothing is found yet, since its last tokens are
+A reply that copies a text with small changes (an edit) goes on copying behind a change, as a rule, and usually at
+the same distance, one word having taken the place of another. There nothing is found yet, since its last tokens are
 new; so the draft goes on at that distance, past the token that was changed::
 
     copied from | def  total ( items , tax  ) : return  sum (
@@ -14,17 +14,20 @@ Knows tokens and whether drafts pay; no blocks, no model.
 
 from pagedchat.config import SpeculationConfig
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, Books, Drafting, Plan, learnt
+from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, Books, Drafting, Plan, bounded
 from pagedchat.engine.speculation.lookup import PromptLookup, continued
 from pagedchat.engine.speculation.worth import Worth
 
-
+_TRIED_AT_FIRST = 4
+"""Drafted tokens that what is believed at the beginning counts for."""
+_KEPT = 0.8
+"""Of what was known, with each draft."""
 _ENOUGH_COPIED = 4
 """Tokens accepted from one text after which the reply is taken to go on with it."""
 
 
 class _LookupDrafting(Drafting):
-    __slots__ = ("distance", "has_hit", "has_strayed", "lookup", "misses", "num_copied")
+    __slots__ = ("distance", "has_hit", "has_strayed", "lookup", "misses", "num_copied", "num_right", "num_tried")
 
     def __init__(self, arrival: int, config: SpeculationConfig) -> None:
         super().__init__(arrival)
@@ -39,6 +42,8 @@ class _LookupDrafting(Drafting):
         """Tokens accepted at this distance, as long as of one draft in two some are."""
         self.has_strayed = False
         """Whether nothing of the last draft at this distance was accepted."""
+        self.num_right, self.num_tried = FIRST_CHANCE * _TRIED_AT_FIRST, float(_TRIED_AT_FIRST)
+        """Drafted tokens that were accepted, and those that had come to be asked: the older the less they count."""
 
     @property
     def is_copying(self) -> bool:
@@ -54,8 +59,11 @@ class _LookupDrafting(Drafting):
             self.distance, self.num_copied, self.has_strayed = len(token_ids) - at, 0, False
         return at
 
-    def hear(self, num_accepted: int) -> None:
+    def hear(self, num_drafted: int, num_accepted: int) -> None:
         """So many tokens of the last draft were right."""
+        self.num_right = _KEPT * self.num_right + num_accepted
+        self.num_tried = _KEPT * self.num_tried + min(num_accepted + 1, num_drafted)
+        self.chance = bounded(self.num_right / self.num_tried)
         if num_accepted:
             self.misses, self.has_hit, self.has_strayed = 0, True, False
             self.num_copied += num_accepted
@@ -88,7 +96,7 @@ class ByLookup:
         """
         drafting = self._books.of(seq) or self._books.keep(seq, _LookupDrafting(seq.arrival, self._config))
         plan, token_ids = Plan(seq), seq.token_ids
-        if not drafting.lookup.catch_up(token_ids) or len(token_ids) < drafting.resume_at or most <= 0:
+        if len(token_ids) < drafting.resume_at or most <= 0 or not drafting.lookup.catch_up(token_ids):
             return plan
         # Agreements of few tokens, which chance brings about, are no reason to begin, nor to leave a text.
         is_choosy = drafting.misses or drafting.is_copying or (worth is not None and not drafting.has_hit)
@@ -114,7 +122,6 @@ class ByLookup:
         """What became of a draft."""
         drafting = self._books.of(seq)
         if drafting is not None:
-            drafting.chance = learnt(drafting.chance, num_drafted, num_accepted)
-            drafting.hear(num_accepted)
+            drafting.hear(num_drafted, num_accepted)
             if drafting.misses:
                 drafting.pause(len(seq.token_ids), 2**drafting.misses - 1)

@@ -129,10 +129,6 @@ class Drafts:
         left = min(budget, self._most_rows - count, self.worth.most_drafted if self.worth else budget)
         if not 0 < count <= MOST_SEQUENCES or left <= 0 or (self.worth and not self.worth.may_draft(count)):
             return False
-        if self._verifier is not None:
-            left = min(left, self._most_now(self._verifier, decodes, left) - count)
-            if left <= 0:
-                return False
         drafts = self._all_drafts([part.sequence for part in decodes], left)
         for part, draft in zip(decodes, drafts, strict=True):
             if draft:
@@ -142,12 +138,6 @@ class Drafts:
         if not self._is_drafted:
             self.give_back()
         return self._is_drafted
-
-    def _most_now(self, verifier: DraftVerifier, decodes: list[ScheduledSequence], left: int) -> int:
-        """Tokens that the step may have, drafted ones included."""
-        most, count = self._config.num_speculative_tokens, len(decodes)
-        longest = max([min(part.start + 1 + most, part.sequence.stop_length) for part in decodes])
-        return verifier.most_rows([part.sequence for part in decodes], longest, count + min(left, most * count))
 
     def _wanted(self, batch: list[ScheduledSequence]) -> bool:
         """Whether anybody of a small batch asks for drafts."""
@@ -166,7 +156,7 @@ class Drafts:
         if self._by_model is not None and of_model:
             self._by_model.read(of_model, self.worth)
             of_model = [plan for plan in of_model if plan.length]
-        self._cut([plan for plan in plans if plan.length], count)
+        self._cut([plan for plan in plans if plan.length], sequences)
         num_passes = max([plan.length for plan in of_model], default=0)
         if not self._pay([plan for plan in plans if plan.length], num_passes, count):
             return [[] for _ in sequences]
@@ -185,14 +175,19 @@ class Drafts:
             return self._by_model.plan(seq, most, num_sequences, self.worth)
         return Plan(seq)
 
-    def _cut(self, planned: list[Plan], num_sequences: int) -> None:
-        """To the rows that pay, where that is what counts."""
-        if self.worth is None or not self.worth.by_rows or not planned:
+    def _cut(self, planned: list[Plan], sequences: list[Sequence]) -> None:
+        """To the rows that there are steps for, and that pay, where that is what counts."""
+        if self._verifier is None or not planned:
             return
-        most = self.worth.best_cut(num_sequences, [(plan.length, plan.chance) for plan in planned])
+        count = len(sequences)
+        longest = max([len(seq.token_ids) for seq in sequences]) + max([plan.length for plan in planned])
+        rows = self._verifier.most_rows(sequences, longest, count + sum([plan.length for plan in planned]))
+        most = (rows - count) // len(planned)
+        if most > 0 and self.worth is not None:
+            most = self.worth.best_cut(count, [(min(plan.length, most), plan.chance) for plan in planned])
         for plan in planned:
-            del plan.tokens[most:]
-            plan.length = min(plan.length, most)
+            plan.length = max(0, min(plan.length, most))
+            del plan.tokens[plan.length :]
 
     def _pay(self, planned: list[Plan], num_passes: int, num_sequences: int) -> bool:
         """Whether these pay together, with so many passes of the draft model."""

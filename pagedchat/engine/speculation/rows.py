@@ -16,7 +16,13 @@ Knows batches and runners; not where drafts come from, nor what becomes of them.
 
 from typing import TypeVar
 
-from pagedchat.engine.output import DraftVerifier, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import (
+    DraftVerifier,
+    ModelRunner,
+    ModelRunnerOutput,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.sequence import Sequence
 
 _T = TypeVar("_T")

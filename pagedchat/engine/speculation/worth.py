@@ -6,15 +6,15 @@ cannot lose more than that share, whatever the text and the machine are like, ap
 beginning.
 
 *How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
-What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4 to 7
-and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which there are
-8, 16, 32 and so on however few are used: there means go by those.
+What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4 to
+7 and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which there
+are 8, 16, 32 and so on however few are used: there means go by those.
 While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
 *A draft model* costs besides: a pass for each token of the longest draft, and what it reads of texts before it can
-draft for them. It reads only what the rest of the reply is likely to win back. That is paid from a reserve, into which
-goes what the balance does not hold, as long as its drafts seem to pay, and from the balance where that is to be tried
-once more.
+draft for them. It reads only what the rest of the reply is likely to win back. That is paid from a reserve, into
+which goes what the balance does not hold, as long as its drafts seem to pay, and from the balance where that is to be
+tried once more.
 
 Knows seconds and counts: no sequences, no tokens.
 """
@@ -25,8 +25,9 @@ from pagedchat.engine.speculation.reading import CHUNK_TOKENS, ReadingTimes
 
 SHARE = 0.015
 """Of the time that steps take, that drafts may lose."""
-MOST_SAVED = 6.0
-"""Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away."""
+MOST_SAVED, _MOST_SAVED_BY_ROWS = 6.0, 12.0
+"""Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away. More
+where drafts cost some steps each."""
 _GRANTED, _GRANTED_BY_ROWS = 1.5, 3.0
 """Steps' time that is in it at the beginning; where the first draft costs more, what that does."""
 _RESERVED, _MOST_RESERVED = 256.0, 1024.0
@@ -154,7 +155,7 @@ class Worth:
         return best
 
     def best_cut(self, num_sequences: int, drafts: list[tuple[int, float]]) -> int:
-        """To how many tokens drafts are to be cut, so that the step has no more rows than pay; 0: there are to be none.
+        """To how many tokens drafts are to be cut, so that the step has no more rows than pay; 0: to none.
 
         Args:
             num_sequences: that decode.
@@ -253,7 +254,8 @@ class Worth:
 
     def _put_in(self, seconds: float, step: float) -> None:
         if self._balance is not None:
-            over = max(0.0, self._balance + seconds - MOST_SAVED * step)
+            most = _MOST_SAVED_BY_ROWS if self.by_rows else MOST_SAVED
+            over = max(0.0, self._balance + seconds - most * step)
             self._balance += seconds - over
             self._reserve = min(self._reserve + over, _MOST_RESERVED * step)
 
@@ -310,4 +312,3 @@ def _blend(means: dict[int, float], key: int, seconds: float) -> None:
     """Into a running mean. One that was held up by something else does not count for more than four."""
     known = means.setdefault(key, seconds)
     means[key] = known + _WEIGHT * (min(seconds, 4 * known) - known)
-

@@ -35,10 +35,10 @@ def test_chats_get_the_same_tokens_with_drafts(
     model = tiny_model(family, device, torch.float32)
     replies = []
     for speculation in (SpeculationConfig(), LOOKUP):
-        runner = make_runner(model, 48, captured=captured, num_host_blocks=64, max_num_tokens=64)
+        runner = make_runner(model, 48, captured=captured, num_host_blocks=64, max_num_tokens=64, max_num_seqs=32)
         core = make_engine(
             runner, preemption_mode=preemption_mode, num_host_blocks=64, max_num_batched_tokens=64,
-            speculation=speculation, most_draft_rows=16,
+            speculation=speculation, most_draft_rows=32,
         )  # fmt: skip
         core.scheduler.drafts.worth = None
         replies.append(finished(core))

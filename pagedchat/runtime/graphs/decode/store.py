@@ -117,7 +117,7 @@ class StepStore(Shelf[Key]):
         return self._roomier(bucket, choice) if step is None else Serving(bucket, choice, step)
 
     def serves(self, bucket: Bucket, choice: Choice) -> bool:
-        """Whether there is a step for a bucket by now, or will be when it is asked for. One that is not is noted."""
+        """Whether there is a step for a bucket, or will be when it is asked for. One that is missing is noted."""
         return self._at_first_use or self.at_hand(bucket, choice) is not None
 
     def _roomier(self, bucket: Bucket, choice: Choice) -> Serving | None:

@@ -1,9 +1,9 @@
 """Batches in which sequences have drafts, run as captured steps: every token of a draft is a row.
 
 What `engine.speculation.rows` makes of any batch for any runner is laid out here at once, without a sequence for
-every row: a row differs from those beside it in token and position alone. Where rows differ in more (penalties count
-the tokens before each of them), where rules or logprobs are wanted, or where prompts are in the batch, the batch is
-left to that. Nothing is begun ahead: how far the sequences get is what the step finds out.
+every row: a row differs from those beside it in token and position alone. Where rows differ in more (penalties
+count the tokens before each of them), where rules or logprobs are wanted, or where prompts are in the batch, the
+batch is left to that. Nothing is begun ahead: how far the sequences get is what the step finds out.
 """
 
 import time
@@ -111,10 +111,10 @@ class VerifySteps:
 
 def _is_plain(parts: list[ScheduledSequence], sequences: list[Sequence]) -> bool:
     """Whether all of them decode, and no row differs from those of its sequence in more than token and position."""
-    if not all([part.samples and part.num_tokens == len(part.draft) + 1 for part in parts]):
+    if not all(part.samples and part.num_tokens == len(part.draft) + 1 for part in parts):
         return False
     params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
-    return not any([each.penalises or each.has_rules or each.logprobs is not None for each in params])
+    return not any(each.penalises or each.has_rules or each.logprobs is not None for each in params)
 
 
 def _rows(
