@@ -6,15 +6,15 @@ cannot lose more than that share, whatever the text and the machine are like, ap
 beginning.
 
 *How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
-What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4 to
-7 and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which there
-are 8, 16, 32 and so on however few are used: there means go by those.
+What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4
+to 7 and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which
+there are 8, 16, 32 and so on however few are used: there means go by those.
 While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
 *A draft model* costs besides: a pass for each token of the longest draft, and what it reads of texts before it can
 draft for them. It reads only what the rest of the reply is likely to win back. That is paid from a reserve, into
-which goes what the balance does not hold, as long as its drafts seem to pay, and from the balance where that is to be
-tried once more.
+which goes what the balance does not hold, as long as its drafts seem to pay, and from the balance where that is to
+be tried once more.
 
 Knows seconds and counts: no sequences, no tokens.
 """

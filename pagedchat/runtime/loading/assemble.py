@@ -378,8 +378,9 @@ class _Assembly:
             of_one_chat.run_one()
         if self._company is not None:
             return captured, _Preparing(refusals=first.refusals)
-        more, wanted = capture_others(captured, sizes, self._device), partial(make_wanted, weakref.ref(captured))
-        return captured, _Preparing(more, wanted, first.refusals)
+        speculates = self._config.speculation.method != "off"
+        more = capture_others(captured, sizes, self._device, speculates=speculates)
+        return captured, _Preparing(more, partial(make_wanted, weakref.ref(captured)), first.refusals)
 
     def _wait_for(self, builds: "list[BuildAhead]", meanwhile: Callable[[], bool]) -> None:
         """Until they are there; as long as there is something to do meanwhile, that is done."""

@@ -82,23 +82,26 @@ class DecodeSteps:
         """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
         `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
 
-    def build_ahead(self, num_seqs: int, context_len: int, *, quietly: bool = False) -> BuildAhead | None:
+    def build_ahead(
+        self, num_seqs: int, context_len: int, reads_rows: bool = False, *, quietly: bool = False
+    ) -> BuildAhead | None:
         """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
 
         Not to be called during a step. `quietly` as in `BuildAhead`.
         """
-        bucket = self._bucket(num_seqs, context_len)
+        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return None if bucket is None else self.store.build_ahead(bucket, PREPARED, quietly=quietly)
 
     @torch.inference_mode()
-    def prepare(self, num_seqs: int, context_len: int) -> bool:
-        """Capture what serves such batches, greedy ones and drawn ones, before there are any.
+    def prepare(self, num_seqs: int, context_len: int, reads_rows: bool = False) -> bool:
+        """Capture what serves such batches, greedy ones and drawn ones, before there are any; with `reads_rows`
+        those of as many rows that have drafts.
 
         Returns:
             Whether that went well.
         """
-        bucket = self._bucket(num_seqs, context_len)
+        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
 
