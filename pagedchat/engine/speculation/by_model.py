@@ -133,7 +133,8 @@ class ByModel:
     def learn(self, seq: Sequence, num_drafted: int, num_accepted: int) -> None:
         """What became of a draft."""
         self._num_drafts += 1
-        self._chance = learnt(self._chance, num_drafted, num_accepted, _WEIGHT)
+        weight = max(_WEIGHT, 1 / (self._num_drafts + 1))  # the first ones tell most
+        self._chance = learnt(self._chance, num_drafted, num_accepted, weight)
         drafting = self._books.of(seq)
         if drafting is not None:
             weight = _WEIGHT_OF_TRIAL if drafting.trial_is_due else _WEIGHT
