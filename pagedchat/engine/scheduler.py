@@ -108,7 +108,12 @@ class Scheduler:
 
     def _draft(self) -> None:
         """Guess what comes next, where the batch leaves room for it."""
-        self.drafts.note(self._batch, self.blocks.block_ops)
+        if self.lockstep is None or self.blocks.block_ops:
+            self.drafts.note(self._batch, self.blocks.block_ops)
+        else:
+            self.drafts.note_run(self.lockstep, self._batch)
+        if self.lockstep is not None and self.drafts.rests(self.lockstep):
+            return
         try:
             if not self._gave_way and self.drafts.add(self._batch, self._budget):
                 self.lockstep = None

@@ -61,7 +61,8 @@ class Measured:
 def measure(
     core: EngineCore, prose: list[int], work: Work, num_runs: int, prepare: Callable[[], None] = lambda: None
 ) -> Measured:
-    """Run both in turns, each time on another piece of prose, and once before that to warm up.
+    """Run both in turns, each time on another piece of prose, and twice before that to warm up: drafts want
+    steps that are made ready after the first time, and by drafts chats come to an end one by one.
 
     Args:
         core: with nothing to do; with a `Dictated` runner, unless the text is the model's own.
@@ -72,7 +73,7 @@ def measure(
     """
     source = random.Random(work.num_chats)  # noqa: S311 - any pieces will do
     found = Measured(work)
-    for number in range(-1, num_runs):
+    for number in range(-2, num_runs):
         texts = [_text(source, prose, work) for _ in range(work.num_chats)]
         for mode in ("off", work.how):
             drafts, steps = core.scheduler.drafts, core._step

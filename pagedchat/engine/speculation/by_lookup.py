@@ -96,7 +96,10 @@ class ByLookup:
         """
         drafting = self._books.of(seq) or self._books.keep(seq, _LookupDrafting(seq.arrival, self._config))
         plan, token_ids = Plan(seq), seq.token_ids
-        if len(token_ids) < drafting.resume_at or most <= 0 or not drafting.lookup.catch_up(token_ids):
+        if len(token_ids) < drafting.resume_at:
+            plan.rest = drafting.resume_at - len(token_ids)
+            return plan
+        if most <= 0 or not drafting.lookup.catch_up(token_ids):
             return plan
         # Agreements of few tokens, which chance brings about, are no reason to begin, nor to leave a text.
         is_choosy = drafting.misses or drafting.is_copying or (worth is not None and not drafting.has_hit)

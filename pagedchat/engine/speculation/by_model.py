@@ -75,6 +75,7 @@ class ByModel:
         most = min(most, self.model.model_len - length)
         plan = Plan(seq, chance=drafting.chance)
         if most <= 0 or length < drafting.resume_at:
+            plan.rest = drafting.resume_at - length
             return plan
         if worth is None:
             plan.length = most
@@ -90,6 +91,7 @@ class ByModel:
             plan.length = 0
         if not plan.length:
             drafting.pause(length)
+            plan.rest = drafting.resume_at - length
         return plan
 
     def _wins_back(self, plan: Plan, num_sequences: int, worth: Worth, pass_seconds: float) -> bool:

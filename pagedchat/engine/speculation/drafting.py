@@ -30,6 +30,8 @@ class Plan:
     """Of each of them to be accepted, if those before it are."""
     is_trial: bool = False
     """Whether such drafts did not pay of late."""
+    rest: int = 0
+    """Tokens that the sequence is to get before one is planned again."""
 
 
 class Drafting:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pagedchat.config import SpeculationConfig, SpeculationMethod
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.output import BlockOp, DraftVerifier, ScheduledSequence
+from pagedchat.engine.output import BlockOp, DecodeRun, DraftVerifier, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.by_lookup import ByLookup
@@ -47,6 +47,10 @@ class Drafts:
         self._taken: list[tuple[Sequence, int]] = []
         """Who has got blocks for a draft in this step, and how many it had before."""
         self._is_drafted = False
+        self._resting: DecodeRun | None = None
+        """A run in which nobody is to have a draft for some steps,"""
+        self._rest = 0
+        """and for how many."""
         self.num_drafts = self.num_drafted = self.num_accepted = 0
         """Since the engine started: drafts, their tokens, and those of them that were accepted."""
 
@@ -110,6 +114,25 @@ class Drafts:
             self._by_model.begin_step()
             self._by_model.model.note(batch, block_ops)
 
+    def note_run(self, run: DecodeRun, batch: list[ScheduledSequence]) -> None:
+        """The same of a step that follows one like it: of whose blocks anything was drafted is noted by then."""
+        if self._by_model is not None:
+            if self._by_model.passes_seconds:  # for a draft that came to nothing
+                self.note(batch, [])
+            self._by_model.begin_step()
+            for index in run.grown:
+                part = batch[index]
+                self._by_model.model.forget(part.sequence.block_table[part.start // self._blocks.block_size + 1 :])
+
+    def rests(self, run: DecodeRun) -> bool:
+        """Whether nobody is to have a draft in this step of a run; to be asked once in each."""
+        self._rest -= 1
+        self._is_drafted = False
+        if run is self._resting and self._rest > 0:
+            return True
+        self._resting, self._rest = run, 0
+        return False
+
     def add(self, batch: list[ScheduledSequence], budget: int) -> bool:
         """Give parts of a batch that decode drafts.
 
@@ -153,6 +176,7 @@ class Drafts:
             left -= plan.length
             if method == "model" and plan.length:
                 of_model.append(plan)
+        self._rest = min([plan.rest for plan in plans])
         if self._by_model is not None and of_model:
             self._by_model.read(of_model, self.worth)
             of_model = [plan for plan in of_model if plan.length]
@@ -257,7 +281,7 @@ class Drafts:
             self._by_model.learn(part.sequence, drafted, part.num_tokens - 1)
 
     def _learn_plain(self, batch: list[ScheduledSequence], seconds: float) -> None:
-        if self.worth is None or not self._wanted(batch):
+        if self.worth is None or not (self._rest > 0 or self._wanted(batch)):
             return
         if len(batch) <= MOST_SEQUENCES and all(map(_is_decode, batch)):
             self.worth.note_plain(len(batch), seconds)

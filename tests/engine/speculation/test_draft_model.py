@@ -205,3 +205,23 @@ def test_counters_and_batches_tell_of_a_models_drafts_as_of_others():
     assert counters.draft_tokens == sum(entry.num_drafted for entry in entries) > 0
     assert counters.accepted_tokens == sum(entry.num_accepted for entry in entries) < counters.draft_tokens
     assert counters.drafts == sum(entry.num_drafted > 0 for entry in entries)
+
+
+def test_where_drafts_do_not_pay_steps_do_not_even_look_for_them():
+    """Of a run of plain decodes all but a few steps are left alone; whoever needs the draft model next finds that
+    it has nothing of blocks that others had before."""
+    rig = Rig(worth=Worth())
+    planned = []
+    plan = rig.core.scheduler.drafts._all_drafts
+    rig.core.scheduler.drafts._all_drafts = lambda running, left: planned.append(1) or plan(running, left)  # type: ignore[method-assign,func-returns-value]
+    rig.core.scheduler.drafts._by_model._chance = 0.05
+    rig.ask(max_tokens=200)
+    num_steps = 0
+    while rig.core.has_work:
+        rig.core.step()
+        num_steps += 1
+        model = rig.core.scheduler.drafts._by_model.model
+        for seq in rig.core.sequences.values():
+            assert model.num_known(seq) <= seq.num_computed
+    assert num_steps > 150
+    assert 0 < len(planned) < num_steps // 4
