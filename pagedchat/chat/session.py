@@ -54,6 +54,9 @@ class Notice:
 class ChatSession:
     """One chat. `version` grows with every change, so that a screen knows when to draw again."""
 
+    beam_width = 0
+    """Beams with which the reply that is being written is searched; 0: it is written token by token."""
+
     def __init__(
         self,
         session_id: int,
@@ -473,7 +476,7 @@ class ChatSession:
         self.open_turn_id = new_id()
         self.stop_requested = self._restarted = self._goes_on = False
         self._told_from = (0, 0)
-        self.notice, self.progress = None, ""
+        self.notice, self.progress, self.beam_width = None, "", 0
         self.version += 1
 
     def _end(self, ending: Ending) -> None:

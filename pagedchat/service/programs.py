@@ -19,13 +19,15 @@ from pagedchat.requests.request import Request
 from pagedchat.requests.requests import Requests
 from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, ProgramCommand, Tokenize
 from pagedchat.service.prompts import Prepared, Preparer, PromptJob
-from pagedchat.service.publisher import INTERVAL, Publisher
+from pagedchat.service.publisher import Publisher
 from pagedchat.service.reply_feed import sendable
 
 log = logging.getLogger("pagedchat.engine")
 
 _SHARE = 1 / 20
-"""Of the time, what telling what is not urgent may take; but all is told as often as a screen draws."""
+"""Of the time, what telling what is not urgent may take."""
+_LONGEST = 1 / 30
+"""Seconds; but all is told as often as that."""
 _OWN_ERROR_HINT = "Other requests go on. Ask again; the engine's log has the details."
 
 
@@ -163,7 +165,7 @@ class Programs:
         started = self._clock()
         self._tell(self._requests.take_news())
         ended = self._clock()
-        self._next_time = ended + min(INTERVAL, (ended - started) / _SHARE)
+        self._next_time = ended + min(_LONGEST, (ended - started) / _SHARE)
 
     def _tell(self, requests: Iterable[Request[int]]) -> None:
         outputs = {request.key: request.output(repeats_prompt=False) for request in requests}

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextDelta, TokenTexts
 
-INTERVAL = 1 / 30
-"""Seconds between two publications."""
+INTERVAL = 1 / 20
+"""Seconds between two publications: the screens draw no more rounds than that (`tui/kit/draw_turns.py`)."""
 
 
 class Publisher:

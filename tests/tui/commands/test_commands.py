@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from textual.content import Content
 
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineNotice, RequestStarted, RunState, TextDelta
@@ -29,7 +30,7 @@ from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.messages import PromptSubmitted
 from tests.fakes_tui import READY, finished, prefill
-from tests.tui.whole_app import WIDE, settle
+from tests.tui.whole_app import WIDE, pane, settle
 
 
 async def command(pilot, line):
@@ -251,9 +252,15 @@ async def test_a_reply_is_searched_by_beams(make_app, link):
         assert (asked.beam_width, [turn.text for turn in asked.turns]) == (4, ["tale of a fox"])
         ids = asked.session_id, asked.request_id
         link.say(RequestStarted(*ids, 10, 0), TextDelta(*ids, "The fox", 2, anew=True))
+        await settle(pilot)
+        app.redraw()
+        told = "beam search, 4 wide · the likeliest so far: its words may change"
+        assert Content.from_markup(pane(app, 1).border_subtitle).plain == told
         link.say(TextDelta(*ids, "A fox", 2, anew=True), finished(asked))
         await settle(pilot)
+        app.redraw()
         assert app.chats.focused_chat.last_reply == "A fox"
+        assert "beam" not in pane(app, 1).border_subtitle
         await command(pilot, "/beam 2")
         assert (link.generates()[-1].beam_width, len(link.generates()[-1].turns)) == (2, 1)
         await command(pilot, "/beam 2")
