@@ -312,7 +312,7 @@ class PaneScreen(GroupScreen):
 
     def _keys_of_focus(self) -> Sequence[KeyAction]:
         if self.in_panel:
-            return PANEL_KEYS
+            return PANEL_KEYS if self._view.server is None else (MOVE, *APP_ACTIONS, TO_THE_CHAT, PALETTE)
         if isinstance(self.focused, AlternativesPanel):
             return (*TOKEN_KEYS, *APP_ACTIONS, PALETTE)
         if self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors:
