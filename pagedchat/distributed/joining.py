@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pagedchat.config import EngineConfig
+from pagedchat.config import EngineConfig, SpeculationConfig
 from pagedchat.distributed.messages import Join
 from pagedchat.engine.output import ModelRunner
 from pagedchat.errors import DeviceError
@@ -36,6 +36,7 @@ def load_part(join: Join) -> LoadedPart:
     """
     config = join.config
     model = replace(config.model, skip_tokenizer_init=True, tokenizer=None)
+    config = replace(config, model=model, speculation=SpeculationConfig())  # rank 0 reads texts, and has drafts
     from pagedchat.runtime.step.model_runner import TorchModelRunner  # noqa: PLC0415 - seconds
 
     joined = list["RankGroup"]()
@@ -44,7 +45,7 @@ def load_part(join: Join) -> LoadedPart:
         joined.append(join_group(config, join.rank, join.size, join.folder))
         return joined[0]
 
-    loaded = load_model(replace(config, model=model), streams=join.streams, join_ranks=join_others)
+    loaded = load_model(config, streams=join.streams, join_ranks=join_others)
     if isinstance(loaded.runner, TorchModelRunner):
         loaded.runner.samples = False
     device = describe(joined[0], loaded.info.device)
@@ -79,7 +80,8 @@ def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "Rank
         )
     device = torch.device("cuda", 0 if shares else rank)
     torch.cuda.set_device(device)
-    return RankGroup(rank, size, folder, device, shares_device=shares)
+    in_order = config.model.batch_invariant
+    return RankGroup(rank, size, folder, device, shares_device=shares, in_order=in_order)
 
 
 def describe(group: "RankGroup", device: str) -> str:

@@ -19,7 +19,7 @@ from pagedchat.distributed.workers import Workers, meeting_folder
 from pagedchat.errors import DeviceError, PagedChatError
 from pagedchat.events import LoadProgress, RankInfo
 from pagedchat.runtime.loading import build
-from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 
 if TYPE_CHECKING:
     from pagedchat.distributed.group import RankGroup
@@ -79,9 +79,6 @@ class _Ranks:
             loaded,
             runner=DistributedRunner(loaded.runner, workers),
             info=msgspec.structs.replace(loaded.info, device=f"{self._size} × {loaded.info.device}", ranks=ranks),
-            # What is made between requests is made on each rank for itself, and must be the same on all.
-            prepare_more=nothing_more,
-            prepare_wanted=nothing_wanted,
             tell_of_loss=workers.tell_of_loss,
             release=partial(_release, loaded.release, workers, self._group),
         )

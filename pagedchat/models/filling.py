@@ -106,7 +106,7 @@ class Filling:
 
     def _put_packed(self, name: str, tensor: Packed) -> None:
         """Expert by expert; what places have as columns are rows there."""
-        parts = self._joined.get(name, [])
+        parts, cut = self._joined.get(name, []), self._cuts.get(name)
         if not parts:
             return
         if not tensor.is_whole or len(tensor.blocks) != len(parts):
@@ -115,7 +115,12 @@ class Filling:
             return
         places = [self._places[part] for part in parts]
         for part, its_rows in zip(parts, tensor.unpacked(places[0].device), strict=True):
-            self._put(part, its_rows.T)
+            expert = its_rows.T[None]
+            if cut is None or cut.fits(expert):
+                self._put(part, (expert if cut is None else as_floats(cut.of(expert)))[0])
+            else:
+                self._missing.discard(part)
+                self._mismatched.append(name)
         num_bytes = sum(place.numel() * place.element_size() for place in places)
         log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
 

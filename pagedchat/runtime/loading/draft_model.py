@@ -2,7 +2,8 @@
 
 What can be said against it is said before any weights are read: that it is none, that it reads other tokens, that
 it is the larger one of both, that there is no memory for both. Then the pool is sized with its share of every
-block, the model is loaded, and after it the draft model, by the same steps, with a cache of as many blocks.
+block, the model is loaded, and after it the draft model, by the same steps, with a cache of as many blocks. Of
+several ranks the first one has it, whole: the others hear of drafts as of any rows.
 
 Knows configs, descriptions and bytes; how a model is loaded is for `assemble` to know.
 """
@@ -48,7 +49,12 @@ def draft_config(config: EngineConfig) -> EngineConfig:
     return replace(
         config,
         model=replace(
-            config.model, model=config.speculation.model, tokenizer=None, max_model_len=None, batch_invariant=False
+            config.model,
+            model=config.speculation.model,
+            tokenizer=None,
+            max_model_len=None,
+            batch_invariant=False,
+            tensor_parallel_size=1,  # it is whole, beside the first part of the model
         ),
         cache=replace(config.cache, kv_cache_memory=None, gpu_memory_utilization=1.0, swap_space=0),
         scheduler=replace(config.scheduler, preemption_mode="recompute"),
@@ -101,8 +107,11 @@ def _refuse_tokens(draft: LoadedTokenizer, model: LoadedTokenizer, draft_name: s
 
 
 def _size(description: ModelDescription) -> int:
-    """Parameters; where that is not known before they are read, 0."""
-    return count_parameters(description.native) if description.native else 0
+    """Parameters of a whole model; where that is not known before they are read, 0."""
+    native = description.native
+    if native is None:
+        return 0
+    return count_parameters(native if native.part is None else native.part.whole)
 
 
 def beside(draft: ModelFacts, free: int, gpu: int) -> Beside:
@@ -155,7 +164,8 @@ def with_draft(
         wanted()
         wanted_of_draft()
 
-    share = draft.info.num_parameters / max(1, loaded.info.num_parameters)
+    num_ranks = config.model.tensor_parallel_size  # who share the model's work, and none of the draft model's
+    share = num_ranks * draft.info.num_parameters / max(1, loaded.info.num_parameters)
     return replace(
         loaded,
         draft=DraftRunner(draft.runner, draft.limits.model_len, share),

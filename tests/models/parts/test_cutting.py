@@ -22,11 +22,10 @@ from tests.rank_threads import RankThreads
 FAMILIES = [
     "opt", "opt_after", "llama_biases", "llama_yarn", "qwen3", "granite", "gemma2", "gemma3", "phi", "phi3", "gpt2",
     "gptj", "gpt_neox", "olmo", "stablelm_parallel", "cohere_normed", "nemotron", "falcon", "falcon_grouped",
-    "falcon_slopes", "bloom", "mpt",
+    "falcon_slopes", "bloom", "mpt", "olmo2", "olmo3", "mixtral", "qwen2_moe", "qwen2_moe_some_sparse",
+    "qwen3_moe_some_sparse", "olmoe", "gpt_oss", "gpt_oss_no_biases",
 ]  # fmt: skip
 NOT_CUT = {
-    "olmo2": "normed over all heads together",
-    "mixtral": "a mixture of experts",
     "mpt_three_heads": "3 heads",
 }
 TEXT = torch.tensor([5, 90, 7, 33, 64, 2, 95, 1, 0, 48])
