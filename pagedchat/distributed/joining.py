@@ -52,6 +52,30 @@ def load_part(join: Join) -> LoadedPart:
     return LoadedPart(loaded.runner, device, loaded.info.num_blocks * loaded.info.block_bytes)
 
 
+def shares_gpu() -> bool:
+    """Whether all ranks go to the first GPU."""
+    return os.environ.get(SHARE_GPU) == "1"
+
+
+def check_devices(config: EngineConfig, size: int) -> None:
+    """Refuse more ranks than there are GPUs for.
+
+    Raises:
+        DeviceError: that.
+    """
+    import torch  # noqa: PLC0415 - seconds
+
+    if config.model.device == "cpu":
+        return
+    num_gpus = torch.cuda.device_count()
+    if num_gpus < (1 if shares_gpu() else size):
+        there = {0: "no GPU that torch can use", 1: "one GPU"}.get(num_gpus, f"{num_gpus} GPUs")
+        raise DeviceError(
+            f"tensor_parallel_size is {size}, but there {'are' if num_gpus > 1 else 'is'} {there}.",
+            "Choose a smaller --tensor-parallel-size; with --device cpu the ranks are processes on the CPU.",
+        )
+
+
 def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "RankGroup":
     """Find the others.
 
@@ -70,14 +94,8 @@ def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "Rank
     if config.model.device == "cpu":
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
         return RankGroup(rank, size, folder, torch.device("cpu"))
-    shares = os.environ.get(SHARE_GPU) == "1"
-    num_gpus = torch.cuda.device_count()
-    if num_gpus < (1 if shares else size):
-        there = {0: "no GPU that torch can use", 1: "one GPU"}.get(num_gpus, f"{num_gpus} GPUs")
-        raise DeviceError(
-            f"tensor_parallel_size is {size}, but there {'are' if num_gpus > 1 else 'is'} {there}.",
-            "Choose a smaller --tensor-parallel-size; with --device cpu the ranks are processes on the CPU.",
-        )
+    check_devices(config, size)
+    shares = shares_gpu()
     device = torch.device("cuda", 0 if shares else rank)
     torch.cuda.set_device(device)
     in_order = config.model.batch_invariant
