@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 dist: Any = torch.distributed
 """Its stubs lack half of what is there."""
 
+_TO_MEET = timedelta(seconds=30)
+"""For ranks to connect, once all of them are about to."""
 _TIMEOUT = timedelta(days=1)
 """Of one call. Ranks wait for one that reads slowly; who does not answer at all is found out by `Workers`."""
 
@@ -159,8 +161,10 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
     """Over loopback alone: all ranks are on one host."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-    options._timeout = _TIMEOUT
-    return dist.ProcessGroupGloo(store, rank, size, options)
+    options._timeout = _TO_MEET
+    group = dist.ProcessGroupGloo(store, rank, size, options)
+    group._set_default_timeout(_TIMEOUT)
+    return group
 
 
 def _nccl(store: Any, rank: int, size: int) -> Any:

@@ -1,6 +1,7 @@
 """How a rank finds the others and loads its part of a model: the same on all. Loads torch when it is called."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,12 @@ class LoadedPart:
     """Bytes of its blocks."""
 
 
-def load_part(join: Join) -> LoadedPart:
+def load_part(join: Join, arrived: Callable[[], None]) -> LoadedPart:
     """Load a part on any rank but the first.
+
+    Args:
+        join: what rank 0 has said.
+        arrived: called when this rank is about to connect with the others.
 
     Raises:
         PagedChatError: as `load_model`.
@@ -42,6 +47,8 @@ def load_part(join: Join) -> LoadedPart:
     joined = list["RankGroup"]()
 
     def join_others() -> "RankGroup":
+        check_devices(config, join.size)
+        arrived()
         joined.append(join_group(config, join.rank, join.size, join.folder))
         return joined[0]
 
@@ -77,7 +84,7 @@ def check_devices(config: EngineConfig, size: int) -> None:
 
 
 def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "RankGroup":
-    """Find the others.
+    """Find the others; `check_devices` has nothing against them.
 
     Args:
         config: says which devices are meant.
@@ -85,7 +92,7 @@ def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "Rank
         folder: of nobody else's.
 
     Raises:
-        DeviceError: there are fewer GPUs than ranks.
+        DeviceError, RuntimeError: see `RankGroup`.
     """
     import torch  # noqa: PLC0415 - seconds
 
@@ -94,7 +101,6 @@ def join_group(config: EngineConfig, rank: int, size: int, folder: str) -> "Rank
     if config.model.device == "cpu":
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
         return RankGroup(rank, size, folder, torch.device("cpu"))
-    check_devices(config, size)
     shares = shares_gpu()
     device = torch.device("cuda", 0 if shares else rank)
     torch.cuda.set_device(device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pagedchat.config import EngineConfig
-from pagedchat.distributed.joining import describe, join_group
+from pagedchat.distributed.joining import check_devices, describe, join_group
 from pagedchat.distributed.messages import Join
 from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.distributed.workers import Workers, meeting_folder
@@ -67,6 +67,8 @@ class _Ranks:
     def _load(self, join: Join, workers: Workers) -> LoadedModel:
         def join_others() -> "RankGroup":
             self._progress(LoadProgress("import", f"Starting {self._size} ranks"))
+            check_devices(self._config, self._size)
+            workers.wait_arrived()
             self._group = join_group(self._config, 0, self._size, join.folder)
             return self._group
 

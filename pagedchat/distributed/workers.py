@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 
-from pagedchat.distributed.messages import Beat, Done, Failed, Join, Loaded, ToWorker, encoded, from_worker
+from pagedchat.distributed.messages import Arrived, Beat, Done, Failed, Join, Loaded, ToWorker, encoded, from_worker
 from pagedchat.errors import DeviceError, PagedChatError
 from pagedchat.own_process import command, environment
 
@@ -43,6 +43,7 @@ class _Worker:
     rank: int
     process: subprocess.Popen[bytes]
     pipe: Connection
+    has_arrived: bool = False
     loaded: Loaded | None = None
     last_heard: float = field(default_factory=time.monotonic)
     number: int = 0
@@ -105,6 +106,14 @@ class Workers:
                 worker.pipe.send_bytes(data)
         except OSError as error:
             raise self.loss() or error from error
+
+    def wait_arrived(self) -> None:
+        """Until all of them are about to connect: who waits for one in a library is not told that it is gone.
+
+        Raises:
+            PagedChatError: one is lost.
+        """
+        self._until(lambda each: each.has_arrived)
 
     def wait_loaded(self) -> list[Loaded]:
         """Until all of them have their parts; what they say of them.
@@ -257,6 +266,8 @@ def _take(state: _State, worker: _Worker) -> bool:
     worker.last_heard = time.monotonic()
     with state.changed:
         match message:
+            case Arrived():
+                worker.has_arrived = True
             case Loaded():
                 worker.loaded = message
             case Beat(seconds):
