@@ -41,7 +41,8 @@ def _sums(rows: torch.Tensor) -> torch.Tensor:
 def _by_moments(norm: Norm, rows: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
     """The norm of rows `[num_tokens, width]`, by means of elements and of their squares, `[num_tokens, 2]`."""
     config, weight, finer = norm.config, norm.weight, rows.float()
-    mean, mean_square = moments.split(1, dim=1)
+    mean, mean_square = torch.split(moments, 1, dim=1)
+    scaled: torch.Tensor
     if config.kind == "layer":
         scaled = (finer - mean) * torch.rsqrt(mean_square - mean.square() + config.eps)
         if weight is not None:

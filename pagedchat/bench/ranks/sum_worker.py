@@ -106,7 +106,7 @@ def _measure_graph(call: Call, group: RankGroup, calls: int, replays: int) -> fl
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         _ = [call() for _ in range(calls)]
-    samples = []
+    samples: list[float] = []
     for _ in range(replays):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         group.least([0])

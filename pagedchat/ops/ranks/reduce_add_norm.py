@@ -151,7 +151,7 @@ def in_pieces(flat: torch.Tensor) -> Iterator[torch.Tensor]:
     width = MOST_ROW_BYTES // flat.itemsize
     num_rows = len(flat) // width
     if num_rows:
-        yield from flat[: num_rows * width].view(num_rows, width).split(MOST_BYTES // MOST_ROW_BYTES)
+        yield from torch.split(flat[: num_rows * width].view(num_rows, width), MOST_BYTES // MOST_ROW_BYTES)
     if num_rows * width < len(flat):
         yield flat[num_rows * width :].view(1, -1)
 
