@@ -73,6 +73,7 @@ class _Ranks:
             return self._group
 
         loaded = build.load_model(self._config, self._progress, streams=self._streams, join_ranks=join_others)
+        self._progress(LoadProgress("warmup", "Waiting for the other ranks"))
         others = workers.wait_loaded()
         assert self._group is not None  # noqa: S101 - it has been joined
         own = RankInfo(describe(self._group, loaded.info.device), loaded.info.num_blocks * loaded.info.block_bytes)
