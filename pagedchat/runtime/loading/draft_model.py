@@ -9,7 +9,7 @@ Knows configs, descriptions and bytes; how a model is loaded is for `assemble` t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -18,29 +18,16 @@ from pagedchat.config import EngineConfig, SpeculationConfig
 from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import LoadProgress
-from pagedchat.models.description import ModelDescription
-from pagedchat.models.native import count_parameters
 from pagedchat.models.tokenizer import LoadedTokenizer
-from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
+from pagedchat.runtime.loading.model_facts import ModelFacts
 from pagedchat.runtime.loading.pool_size import Beside
-from pagedchat.runtime.loading.precision import Precision
 from pagedchat.runtime.loading.room import refuse_without_room, weight_bytes
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
 
 OPTION = "--speculate"
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What is known of a model before its weights are read."""
-
-    description: ModelDescription
-    tokenizer: LoadedTokenizer | None
-    precision: Precision
-    shape: CacheShape
 
 
 def draft_config(config: EngineConfig) -> EngineConfig:
@@ -86,7 +73,7 @@ def refuse_draft(draft: ModelFacts, model: ModelFacts) -> None:
         )
     if draft.tokenizer is not None and model.tokenizer is not None:
         _refuse_tokens(draft.tokenizer, model.tokenizer, of_draft.name, of_model.name)
-    sizes = [_size(each.description) for each in (draft, model)]
+    sizes = [each.num_parameters for each in (draft, model)]
     if 0 < sizes[1] < sizes[0]:
         raise InvalidValueError(
             f"{OPTION}: {of_draft.name} has {sizes[0]:,} parameters, and {of_model.name} "
@@ -104,14 +91,6 @@ def _refuse_tokens(draft: LoadedTokenizer, model: LoadedTokenizer, draft_name: s
         f"{OPTION}: {max(1, differing):,} tokens mean something else to {draft_name} than to {name}.",
         "A draft model has the same vocabulary: choose a smaller model of the same family.",
     )
-
-
-def _size(description: ModelDescription) -> int:
-    """Parameters of a whole model; where that is not known before they are read, 0."""
-    native = description.native
-    if native is None:
-        return 0
-    return count_parameters(native if native.part is None else native.part.whole)
 
 
 def beside(draft: ModelFacts, free: int, gpu: int) -> Beside:
