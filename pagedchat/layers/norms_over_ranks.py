@@ -3,6 +3,7 @@ over the squares of these are sums over ranks, in one message for queries and ke
 """
 
 import torch
+from torch.nn import functional
 
 from pagedchat.layers.norms import Norm
 from pagedchat.ops.ranks.company import Ranks
@@ -23,19 +24,26 @@ def normed_with_others(
         The same shapes and types.
     """
     queries, keys = query.flatten(1), key.flatten(1)
-    sums = torch.cat(
-        [norm.arithmetic.apply(_sums, rows) for norm, rows in ((q_norm, queries), (k_norm, keys))], dim=1
-    )
+    sums = torch.cat((_sums(q_norm, queries), _sums(k_norm, keys)), dim=1)
     of_all = ranks.sum(sums)  # [num_tokens, 4], float32: as much as a kernel sends in one piece
     normed_queries = _by_moments(q_norm, queries, of_all[:, :2] / (ranks.size * queries.shape[1]))
     normed_keys = _by_moments(k_norm, keys, of_all[:, 2:] / (ranks.size * keys.shape[1]))
     return normed_queries.view(query.shape), normed_keys.view(key.shape)
 
 
-def _sums(rows: torch.Tensor) -> torch.Tensor:
+def _sums(norm: Norm, rows: torch.Tensor) -> torch.Tensor:
     """`[num_tokens, width]` -> `[num_tokens, 2]`, float32: of elements, and of their squares."""
     finer = rows.float()
-    return torch.stack((finer.sum(dim=1), finer.square().sum(dim=1)), dim=1)
+    both = torch.stack((finer, finer.square()), dim=1)
+    return _sum_in_halves(both) if norm.arithmetic.batch_invariant else both.sum(dim=2)
+
+
+def _sum_in_halves(rows: torch.Tensor) -> torch.Tensor:
+    """`[..., width]` -> `[...]`, by sums of two elements: torch's own sum takes its order from the number of rows."""
+    while (width := rows.shape[-1]) > 1:
+        half = (width + 1) // 2
+        rows = rows[..., :half] + functional.pad(rows[..., half:], (0, 2 * half - width))
+    return rows[..., 0]
 
 
 def _by_moments(norm: Norm, rows: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:

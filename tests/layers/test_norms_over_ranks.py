@@ -16,7 +16,7 @@ CONFIGS = {
     "layer": NormConfig(kind="layer", eps=1e-5),
     "layer with bias": NormConfig(kind="layer", eps=1e-5, bias=True, offset=1.0),
 }
-NUM_TOKENS, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 5, 8, 2, 16
+NUM_TOKENS, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 5, 8, 2, 12
 
 
 def norm(config: NormConfig, width: int) -> Norm:
