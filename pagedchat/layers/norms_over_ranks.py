@@ -39,7 +39,7 @@ def _sums(norm: Norm, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _sum_in_halves(rows: torch.Tensor) -> torch.Tensor:
-    """`[..., width]` -> `[...]`, by sums of two elements: torch's own sum takes its order from the number of rows."""
+    """`[..., width]` -> `[...]`, by sums of two elements: torch goes by the number of rows."""
     while (width := rows.shape[-1]) > 1:
         half = (width + 1) // 2
         rows = rows[..., :half] + functional.pad(rows[..., half:], (0, 2 * half - width))
