@@ -11,6 +11,7 @@ from pagedchat.layers.quantized_linear import Stored
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cut import Cut
 from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -106,21 +107,17 @@ class Filling:
 
     def _put_packed(self, name: str, tensor: Packed) -> None:
         """Expert by expert; what places have as columns are rows there."""
-        parts, cut = self._joined.get(name, []), self._cuts.get(name)
+        parts, given = self._joined.get(name, []), self._cuts.get(name)
         if not parts:
             return
-        if not tensor.is_whole or len(tensor.blocks) != len(parts):
+        cut = given if isinstance(given, Cut) else None
+        if not tensor.is_whole or len(tensor.blocks) != len(parts) or not (cut is None or tensor.fits(cut)):
             self._missing.difference_update(parts)
             self._mismatched.append(name)
             return
         places = [self._places[part] for part in parts]
-        for part, its_rows in zip(parts, tensor.unpacked(places[0].device), strict=True):
-            expert = its_rows.T[None]
-            if cut is None or cut.fits(expert):
-                self._put(part, (expert if cut is None else as_floats(cut.of(expert)))[0])
-            else:
-                self._missing.discard(part)
-                self._mismatched.append(name)
+        for part, its_columns in zip(parts, tensor.unpacked(places[0].device, cut), strict=True):
+            self._put(part, its_columns)
         num_bytes = sum(place.numel() * place.element_size() for place in places)
         log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
 
