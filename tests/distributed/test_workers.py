@@ -85,7 +85,7 @@ def test_a_rank_that_is_lost_before_it_connects_is_told_at_once(start: Start) ->
 def test_ranks_that_are_about_to_connect_are_waited_for(start: Start) -> None:
     workers = start()
     workers.wait_arrived()
-    assert all(each.has_arrived for each in workers._state.workers)
+    assert all(each.has_arrived for each in workers._watch.workers)
 
 
 def test_a_rank_that_is_killed_is_named_and_the_others_end(start: Start) -> None:
