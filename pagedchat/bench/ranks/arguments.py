@@ -15,7 +15,9 @@ def add_ranks_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="where the ranks are (cuda)")
     parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto)")
-    parser.add_argument("--ranks", type=counts, default=[1, 2, 4], metavar="N,N", help="how many (1,2,4)")
+    parser.add_argument(
+        "--ranks", type=counts, metavar="N,N", help="how many (of 1, 2 and 4 those that there are GPUs for)"
+    )
     parser.add_argument("--chats", type=counts, default=[1, 64], metavar="N,N", help="at a time (1,64)")
     parser.add_argument("--prompt-tokens", type=count, default=128, metavar="N", help="of each prompt (128)")
     parser.add_argument(

@@ -30,7 +30,7 @@ def run_ranks_bench(args: argparse.Namespace) -> int:
         PagedChatError: fewer GPUs than ranks, a model that cannot be cut so, a rank that is lost.
     """
     sections, on_cpu = args.only or SECTIONS, args.device == "cpu"
-    sizes = sorted(set(args.ranks))
+    sizes = sorted(set(args.ranks or _usual_sizes(on_cpu)))
     if args.new_tokens < 2:
         raise InvalidValueError("--new-tokens is 1.", "The first token is left out of the figures: ask for more.")
     config = EngineConfig(model=replace(ModelConfig(), device=args.device, dtype=args.dtype))
@@ -64,6 +64,12 @@ def run_ranks_bench(args: argparse.Namespace) -> int:
                 "sums": [asdict(each) for each in sums], "speed": [asdict(each) for each in speeds]}  # fmt: skip
         args.json.write_text(json.dumps(page, indent=2) + "\n", "utf-8")
     return 0
+
+
+def _usual_sizes(on_cpu: bool) -> list[int]:
+    """Without a GPU there is one all the same, so that it is refused."""
+    most = 2 if on_cpu else max(1, torch.cuda.device_count())
+    return [size for size in (1, 2, 4) if size <= most]
 
 
 def _sum_rows(sums: list[Sum], on_cpu: bool) -> list[Row]:

@@ -44,6 +44,13 @@ def test_ranks_stand_beside_one(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert told["sums"][0] == {"size": 2, "way": OURS, "us": 4.2, "failed": ""}
 
 
+def test_there_are_as_many_ranks_as_gpus_where_nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bench._usual_sizes(on_cpu=True) == [1, 2]
+    for num_gpus, sizes in ((0, [1]), (1, [1]), (2, [1, 2]), (3, [1, 2]), (8, [1, 2, 4])):
+        monkeypatch.setattr(bench.torch.cuda, "device_count", lambda number=num_gpus: number)
+        assert bench._usual_sizes(on_cpu=False) == sizes
+
+
 def test_one_section_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--ranks", "1", "--only", "sums") == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["  one rank has nothing to sum"]
