@@ -36,6 +36,7 @@ COVERED = frozenset({
 """Tests of which a covering set of cases runs every time."""
 
 EVERY = {
+    "tests/distributed/test_features.py::test_a_small_cache_is_small_on_each_rank": 2,
     "tests/faults/test_cpu_kernels.py::test_a_cpu_kernel_that_is_wrong_makes_way_for_torch": 3,
     "tests/integration/test_bad_few_bits.py::test_a_gguf_file_that_cannot_be_used": 2,
     "tests/integration/test_batch_invariant.py::test_a_reply_is_the_same_alone_and_in_any_mix": 3,
@@ -47,6 +48,7 @@ EVERY = {
     "tests/models/families/test_families.py::test_tokens_through_the_engine": 2,
     "tests/models/gguf/test_models.py::test_kinds": 2,
     "tests/models/parts/test_cutting.py::test_all_ranks_say_what_the_whole_model_says": 2,
+    "tests/models/parts/test_cutting.py::test_stored_few_bits_of_other_forms_are_cut_as_they_are": 2,
     "tests/models/quantized/test_stored.py::test_tokens_are_those_of_what_is_meant": 2,
     "tests/ops/attention/test_decode_split.py::test_long_and_short_are_shared_out_evenly": 2,
     "tests/ops/cpu/test_other_processors.py::test_kernels_have_the_instructions_of_the_processor": 3,

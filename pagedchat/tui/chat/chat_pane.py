@@ -42,7 +42,7 @@ class ChatPane(QuietBorder, Vertical):
         & > .notice {
             display: none;
             height: auto;
-            max-height: 4;
+            max-height: 50%;
             padding: 0 1;
             margin: 0 1 0 0;
             background: $warning 15%;

@@ -16,8 +16,8 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
+from pagedchat.chat.returned_prompts import without
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.chat.session import without
 from pagedchat.settings.places import drafts_path
 from pagedchat.tui.actions import (
     APP_ACTIONS,

@@ -346,6 +346,9 @@ async def test_context_and_stats(make_app, link):
         await command(pilot, "/stats")
         assert "facebook/opt-125m · float16 on cuda:0" in complaint(app)
         assert "253 free" in complaint(app)
+        await settle(pilot)
+        shown = app.chats.query_one(ChatPane).query_one(".notice")
+        assert shown.size.height >= complaint(app).count("\n") + 1 > 4  # all of it
 
 
 # --- engine -----------------------------------------------------------------------------------------
