@@ -15,7 +15,7 @@ from pagedchat.engine.batch import commit
 from pagedchat.engine.block_hashes import forget_hashes
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.cache_upkeep import CacheUpkeep
-from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_apart, take_back
+from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, note_moves, run_apart, take_back
 from pagedchat.engine.groups.fork import cut_fork
 from pagedchat.engine.groups.groups import Groups
 from pagedchat.engine.groups.place import take_place
@@ -310,6 +310,7 @@ class EngineCore:
         """The batch raised. Who is to blame ends here, and is no part of it any more; see `failed_step`."""
         self._upkeep.begin([])
         self.scheduler.break_run()
+        note_moves(batch, self.limits.block_size)
         try:
             if not may_be_isolated(error, batch):
                 raise error

@@ -26,7 +26,7 @@ from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.group import SequenceGroup
 from pagedchat.engine.groups.search import BeamSearch, Choice, Continuation, Hypothesis
 from pagedchat.engine.groups.verbs import Verbs
-from pagedchat.engine.output import Ranked
+from pagedchat.engine.output import ModelRunnerOutput, Ranked
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 
@@ -147,18 +147,20 @@ class BeamGroup(SequenceGroup):
         self._moved = False
         self._note(self.search.advance(choices), token_ids)
 
-    def decide_by(self, ranked: Items[Ranked], token_ids: list[list[int]], *, moved: bool) -> None:
+    def decide_by(self, ranked: Items[Ranked], output: ModelRunnerOutput, *, moved: bool) -> None:
         """The search's next step, for which a runner has ranked continuations; all beams have their places.
 
         Args:
             ranked: the best ones, the best first.
-            token_ids: as for `decide`.
+            output: of the batch; those who go on in place get their tokens here, and nothing else is kept of beams.
             moved: whether the runner has copied what forks need.
         """
         for beam in self._beams.values():
-            token_ids[beam.place] = []
+            output.token_ids[beam.place] = []
+            if output.logprobs is not None:
+                output.logprobs[beam.place] = []
         self._moved = moved
-        self._note(self.search.advance_by(ranked), token_ids)
+        self._note(self.search.advance_by(ranked), output.token_ids)
 
     def _note(self, continuations: Items[Continuation], token_ids: list[list[int]]) -> None:
         """Who goes on with what; in place who is in the batch."""

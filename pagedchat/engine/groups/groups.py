@@ -123,7 +123,7 @@ class Groups:
         """
         if output.beams is not None:
             for group, ranked in zip(self._in_run, output.beams, strict=True):
-                group.decide_by(ranked, output.token_ids, moved=output.beams_moved)
+                group.decide_by(ranked, output, moved=output.beams_moved)
             return False
         for group in self.searches.values():
             group.forget_places()

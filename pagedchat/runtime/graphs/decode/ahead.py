@@ -13,7 +13,7 @@ of the sequences lies in columns, which are compared and built as wholes.
 
 from dataclasses import dataclass, field, replace
 from operator import eq, ge, sub
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
+
+if TYPE_CHECKING:
+    from pagedchat.runtime.graphs.decode.beams import RunningBeams
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,10 @@ class RunningStep:
     """Whether its logits are queued and choosing its tokens is not: rules want to know the tokens before."""
     grown: list[int] = field(default_factory=list)
     """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
+    beams: "RunningBeams | None" = None
+    """Searches whose beams it has, and of which the device chooses who goes on, see `beams`."""
+    beams_moved: bool = False
+    """Whether what it has chosen of them was carried out."""
 
     @property
     def in_order(self) -> bool:
@@ -124,6 +131,7 @@ class RunningStep:
             own_starts=self.own_starts,
             asked=self.asked,
             ruled=self.ruled,
+            beams=self.beams,
         )
 
     def for_batch(self, parts: list[ScheduledSequence]) -> "RunningStep | None":
