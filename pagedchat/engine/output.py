@@ -70,9 +70,9 @@ class DecodeRun:
     """Batches that follow one another and have the same sequences in the same order, one token each.
 
     From one to the next every sequence is longer by the token that came back for it, and block tables have changed
-    in nothing but what `grown` says. It is the same object as long as that is so. Beams go on as was chosen for them
-    (`ModelRunnerOutput.beams`): one that takes another's place has the full blocks of the one that it continues, the
-    other blocks stay those of the place.
+    in nothing but what `grown` says. It is the same object as long as that is so. Beams go on as was chosen for
+    them (`ModelRunnerOutput.beams`): one that takes another's place has the full blocks of the one that it
+    continues, the other blocks stay those of the place.
     """
 
     room: int = 0
@@ -127,8 +127,8 @@ class ModelRunnerOutput(msgspec.Struct):
     rank_seconds: tuple[float, ...] = ()
     """See `events.StepReport`."""
     beams: list[list[Ranked]] | None = None
-    """For each of the run's searches what the runner has chosen from: continuations, the best first. None: it leaves
-    the choice to the engine, by `logprobs`."""
+    """For each of the run's searches what the runner has chosen from: continuations, the best first. None: it
+    leaves the choice to the engine, by `logprobs`."""
     beams_moved: bool = False
     """Whether those that take another's place have what the one that they continue has in its last block."""
 

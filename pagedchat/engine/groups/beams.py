@@ -7,9 +7,9 @@ The arithmetic is `search`'s, blocks are the engine's. A step of the search has 
 2. *Going on in place*: while the step's tokens are committed, the first continuation of every beam that was in the
    batch becomes its next token, as if it had been sampled.
 3. *Carrying out*, after the step is told: beams without a continuation are closed, the other continuations are
-   forks, which share all full blocks. Where all beams have run, each fork takes the place of one that is closed, and
-   its last block (`place`): the next batch is the one before once more, and a runner may do all of this by itself,
-   before the engine does (`DecodeRun.searches`).
+   forks, which share all full blocks. Where all beams have run, each fork takes the place of one that is closed,
+   and its last block (`place`): the next batch is the one before once more, and a runner may do all of this by
+   itself, before the engine does (`DecodeRun.searches`).
 
 Where blocks are scarce the beams of a search do not all run in the same step. Who has its next tokens before the
 others is parked meanwhile and may lose its blocks like any parked sequence; they are of no use before the others

@@ -129,11 +129,11 @@ class Groups:
             group.forget_places()
         told: dict[int, BeamGroup] = {}
         for place, part in enumerate(scheduled):
-            group = part.sequence.group
-            if part.samples and isinstance(group, BeamGroup):
-                group.take_in(part.sequence, place, _choices(output, place))
+            of_part = part.sequence.group
+            if part.samples and isinstance(of_part, BeamGroup):
+                of_part.take_in(part.sequence, place, _choices(output, place))
                 output.token_ids[place] = []
-                told[group.group_id] = group
+                told[of_part.group_id] = of_part
         for group in told.values():
             group.decide(output.token_ids)
         return bool(told) and (run is not None or not self._chosen_by_runner)

@@ -1,4 +1,4 @@
-"""A fork in the place of a sequence that is given up: its seat in the batch, and the blocks to which that has written.
+"""A fork in the place of a sequence that is given up: its seat in the batch, and the blocks it has written to.
 
 Both have been run to the same length in the same step. So the one that is given up has, at the end of its block
 table, a block of its own with as many slots in use as the fork's last block is to have, and perhaps empty ones

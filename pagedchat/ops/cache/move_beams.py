@@ -23,8 +23,8 @@ def move_beams(
     Args:
         kv_cache: `[num_layers, 2, num_blocks, ...]`, written in place; whole 16-byte rows a block on a GPU.
         state: the rows, moved on to the next step; tokens and block tables are written.
-        sources: `[num_seqs]`, int32: which row's beam goes on in this row; below 0 nothing happens to the row. A row
-            that another one's beam goes on in is nobody's source.
+        sources: `[num_seqs]`, int32: which row's beam goes on in this row; below 0 nothing happens to the row. A
+            row that another one's beam goes on in is nobody's source.
         next_tokens: `[num_seqs]`, int32.
         block_size: token slots in a block.
 

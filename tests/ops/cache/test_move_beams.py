@@ -28,7 +28,8 @@ def test_forks_share_full_blocks_and_copy_the_last_one(
     cache = torch.randn(2, 2, 14, *page, device=device)
     before = cache.clone()
     sources, tokens = (
-        torch.tensor(values, dtype=torch.int32, device=device) for values in ([1, 1, 1, -1, -1], [40, 41, 42, 43, 44])
+        torch.tensor(values, dtype=torch.int32, device=device)
+        for values in ([1, 1, 1, -1, -1], [40, 41, 42, 43, 44])
     )
     move_beams(cache, state, sources, tokens, size)
     shared = TABLES[1][:num_shared]

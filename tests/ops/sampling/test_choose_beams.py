@@ -57,5 +57,5 @@ def test_wrong_arguments_are_named() -> None:
     state, likely, ranked = make_case([2], 0, 0, "cpu")
     with pytest.raises(ValueError, match=r"ranked has shape \[1, 8\], expected \[1, 1024\]"):
         choose_beams(state, likely, ranked[:, :8])
-    with pytest.raises(ValueError, match="ranked is torch.int8, expected torch.uint8"):
+    with pytest.raises(ValueError, match=r"ranked is torch\.int8, expected torch\.uint8"):
         choose_beams(state, likely, ranked.view(torch.int8))

@@ -112,7 +112,7 @@ def test_one_that_began_before_all_that_is_known_is_told_from_there(rig: EngineR
     for event in rig.events:
         late.apply(event)
     assert story_of(late).size == 0
-    assert "beam search · since step 7" in rows(late)[0]
+    assert "beam search · since step 8" in rows(late)[0]
 
 
 def test_without_a_group_it_is_said_how_to_have_one() -> None:

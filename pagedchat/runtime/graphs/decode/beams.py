@@ -1,4 +1,4 @@
-"""Beam searches on the device: launches behind the graph choose who goes on, one before the next graph carries it out.
+"""Beam searches on the device: launches behind the graph choose who goes on, one before the next carries it out.
 
 So the next step is begun before the host knows any of it. The host does the same in its books a step later, by what
 it reads from pinned memory. What a step has chosen changes nothing that is left when the step after is not wanted:
@@ -7,8 +7,6 @@ only with that are blocks copied and tables changed (`move`), and the host is to
 Knows no graphs, and of searches what `engine.output.RunningSearch` says.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -16,39 +14,16 @@ from pagedchat.engine.output import Ranked, RunningSearch
 from pagedchat.ops.cache.copy_blocks import has_whole_pages
 from pagedchat.ops.cache.move_beams import move_beams
 from pagedchat.ops.sampling.choose_beams import RANKED, BeamState, choose_beams, pack_head
-from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.kernels import MAX_BEAMS, MAX_LIKELY
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.ahead import RunningBeams, RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
 from pagedchat.runtime.step.logprobs import NOTHING
 from pagedchat.runtime.step.upload import int32, upload
 
 _RANKED_BYTES = MAX_LIKELY * RANKED.itemsize
 """Of a search's continuations in a step."""
-
-
-@dataclass(slots=True)
-class RunningBeams:
-    """The searches of steps that follow one another."""
-
-    searches: list[RunningSearch]
-    state: BeamState
-    counts: torch.Tensor
-    """`[num_rows]`, int32: most likely tokens that are looked for in each row."""
-    likely: TopLogprobs
-    """On the device."""
-    ranked: torch.Tensor
-    """`[HISTORY_LEN, num_searches, _RANKED_BYTES]`, uint8, pinned: what the last steps have chosen."""
-    rows: DecodeState
-    """All rows of the step."""
-
-    def leaves_asked(self, running: RunningStep) -> bool:
-        """Whether something is asked of tokens that are no beam's."""
-        return sum(params.logprobs is not None for params in running.params) > sum(
-            search.width for search in self.searches
-        )
 
 
 class BeamSteps:

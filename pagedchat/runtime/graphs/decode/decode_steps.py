@@ -68,8 +68,9 @@ class DecodeSteps:
         self._uploads = Uploads(self._buffers)
         self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
-        self.beams = BeamSteps(self._buffers, sizes.num_seqs, backend)
-        """Of searches."""
+        self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend)
+        self.chooses_beams = self._beams.serves
+        """Whether it does so for searches whose beams are all in a run."""
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
@@ -184,7 +185,7 @@ class DecodeSteps:
         told = None if running.asked is None else self._told.read(running)
         output = ModelRunnerOutput(tokens, *seconds, logprobs=told)
         if running.beams is not None:
-            output.beams, output.beams_moved = self.beams.read(running, running.beams), running.beams_moved
+            output.beams, output.beams_moved = self._beams.read(running, running.beams), running.beams_moved
         return output
 
     def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
@@ -210,7 +211,7 @@ class DecodeSteps:
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
         if batch.run is not None and batch.run.searches and keeps_logits(running.step):
-            self.beams.prepare(running, batch.run.searches)
+            self._beams.prepare(running, batch.run.searches)
         self._tell_of(running)
         self._replay(running)
         return running
@@ -219,7 +220,8 @@ class DecodeSteps:
         """Tell the device of a batch that is new to it."""
         self._uploads.whole(running)
         self._ruled.prepare(running)
-        if running.beams is None or running.beams.leaves_asked(running):
+        num_asked = sum(params.logprobs is not None for params in running.params)
+        if running.beams is None or num_asked > running.beams.num_beams:
             self._told.ask(running)
 
     def _first_step(
@@ -297,7 +299,7 @@ class DecodeSteps:
         if running.asked is not None:
             self._told.queue(running, running.asked, running.step.logits)
         if running.beams is not None:
-            self.beams.queue(running, running.beams, running.step.logits)
+            self._beams.queue(running, running.beams, running.step.logits)
         if self._events:
             running.done = self._events[running.number % len(self._events)]
             running.done.record()
@@ -313,7 +315,7 @@ class DecodeSteps:
         if running.beams is not None:
             if running.grown:
                 self._uploads.blocks(running, following)
-            self.beams.move(running.beams)
+            self._beams.move(running.beams)
             running.beams_moved = True
         elif some_ended:
             self._uploads.places(running, following)

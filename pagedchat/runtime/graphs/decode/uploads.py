@@ -69,7 +69,7 @@ class Uploads:
 
     @torch.inference_mode()
     def blocks(self, running: RunningStep, following: RunningStep) -> None:
-        """The same where the device itself has changed what it knew, in the same order of rows: new blocks alone."""
+        """The same where the device itself has changed what it knew of these rows: new blocks alone."""
         rows, known, tables = running.rows, running.tables, following.tables
         grown = [(rows[i], len(known[i]), tables[i]) for i in running.grown]
         self._buffers.upload_blocks(following.bucket, grown)

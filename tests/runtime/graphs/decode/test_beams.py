@@ -132,7 +132,9 @@ def test_tokens_that_end_a_beam_are_known_to_the_device(device: str) -> None:
 def test_a_step_that_is_interrupted_leaves_no_beam_with_contents_that_nobody_knows() -> None:
     model = tiny_model("opt", "cpu", torch.float32)
     wanted, rig = Rig(model, captured=False), Rig(model, captured=True)
-    groups = [each.core.groups.search(prompt_of(35), BeamSearchParams(4, 40, ignore_eos=True)) for each in (wanted, rig)]
+    groups = [
+        each.core.groups.search(prompt_of(35), BeamSearchParams(4, 40, ignore_eos=True)) for each in (wanted, rig)
+    ]
     wanted.drain()
     finish, calls = rig.runner.decodes.finish, 0
 
