@@ -21,7 +21,7 @@ from collections.abc import Sequence as Items
 
 import msgspec
 
-from pagedchat.cache_events import SequenceGrouped
+from pagedchat.cache_events import BeamsScored, SequenceGrouped
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.group import SequenceGroup
 from pagedchat.engine.groups.search import BeamSearch, Choice, Continuation, Hypothesis
@@ -180,6 +180,7 @@ class BeamGroup(SequenceGroup):
             self.end(verbs)
         elif self._order:
             self._live_on(self._in_place(verbs) if self._can_stay else self._anew(verbs))
+            verbs.tell(BeamsScored(list(self._beams), [cum_logprob for _, cum_logprob in self.search.beams]))
         else:
             self._rest(verbs)
 
