@@ -166,7 +166,7 @@ class Programs:
         self._next_time = ended + min(INTERVAL, (ended - started) / _SHARE)
 
     def _tell(self, requests: Iterable[Request[int]]) -> None:
-        outputs = {request.key: request.output(repeats_prompt=False) for request in requests}
+        outputs = {request.key: self._requests.output(request, repeats_prompt=False) for request in requests}
         if outputs:
             self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))
         self.is_busy = len(self._requests) > 0 or self._requests.are_urgent
