@@ -9,6 +9,7 @@ import math
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.search import BeamSearch, Choice, Hypothesis
 from pagedchat.engine.output import (
+    BlockOp,
     ModelRunnerOutput,
     Ranked,
     RunningSearch,
@@ -59,15 +60,22 @@ def expected_search(
 class BeamRunner(KVSimulator):
     """Tells of beams how likely their next tokens are; of all others it does what a `KVSimulator` does."""
 
+    def likely(self, prefix: int, count: int) -> list[Choice]:
+        """The most likely tokens after a prefix with this fingerprint."""
+        return likely(prefix, count)
+
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         output = super().execute(batch)
+        wanted = [part.sequence.sampling_params.logprobs if part.samples else None for part in batch.scheduled]
+        if wanted.count(None) == len(wanted):
+            return output
         output.logprobs = [[] for _ in batch.scheduled]
-        for i, part in enumerate(batch.scheduled):
-            wanted = part.sequence.sampling_params.logprobs
-            if part.samples and wanted:
-                choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
+        for i, (part, count) in enumerate(zip(batch.scheduled, wanted, strict=True)):
+            if count is not None:
+                choices = self.likely(self._states(part.sequence)[part.start + part.num_tokens - 1], max(1, count))
                 tokens, logprobs = [token for token, _ in choices], [logprob for _, logprob in choices]
-                output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
+                [chosen] = output.token_ids[i]
+                output.logprobs[i] = [TokenLogprobs([chosen, *tokens[:count]], [logprobs[0], *logprobs[:count]], 1)]
         return output
 
 
@@ -110,3 +118,4 @@ class ChoosingRunner(BeamRunner):
             if offset:
                 src, dst = (part.sequence.block_table[index] for part in (source, place))
                 self.device[dst] = self.device[src].copy()
+                self.also_move(BlockOp("copy", src, dst))
