@@ -40,7 +40,8 @@ class Oracle:
     """Started by this UI process."""
     num_deaths: int = 0
     """Of engines, heard of."""
-    _last_search: tuple[EngineCore, int] | None = None
+    _last_search: dict[int, int] = field(default_factory=dict)
+    """Of the engine, by its `id`, the number of the group that began last."""
 
     def told(self, event: ev.EngineEvent, core: EngineCore) -> None:
         """The engine says that it has begun with a request."""
@@ -58,10 +59,11 @@ class Oracle:
 
     def _begins_search(self, event: ev.RequestStarted, core: EngineCore) -> bool:
         """It is told in the moment in which it has its group."""
+        last = self._last_search.get(id(core), -1)
         group = max(core.groups.searches.values(), default=None, key=lambda each: each.group_id)
-        if group is None or (core, group.group_id) == self._last_search:
+        if group is None or group.group_id <= last:
             return False
-        self._last_search = core, group.group_id
+        self._last_search = {id(core): group.group_id}
         self.seen["searches"] += 1
         prompt, params = group.prompt_token_ids, group.params
         found = expected_search(prompt, params.beam_width, params.max_tokens)
