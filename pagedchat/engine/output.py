@@ -146,7 +146,10 @@ class Grammars(Protocol):
 
 
 class ModelRunner(Protocol):
-    """What the engine asks of the model side; `runtime` has the real ones, tests have fakes."""
+    """What the engine asks of the model side; `runtime` has the real ones, tests have fakes.
+
+    One whose attribute `chooses_beams` is true is told of searches (`DecodeRun.searches`), and may choose.
+    """
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """Carry out the block operations, run the model on the batch, sample.

@@ -36,7 +36,7 @@ class Requests(Generic[K]):
 
     def __init__(self, core: EngineCore, tokenizer: Tokenizer | None, stages: Stages[K] | None = None) -> None:
         self._core = core
-        self._stages = stages or Stages()
+        self._stages: Stages[K] = stages or Stages()
         self._tokenizer = tokenizer
         self._text_of = token_texts(tokenizer)
         self._requests: dict[K, Request[K]] = {}
