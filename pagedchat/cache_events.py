@@ -84,7 +84,7 @@ class SequenceParked(Event, frozen=True):
 class SequenceForked(Event, frozen=True):
     """`child_id` now shares every block of `seq_id`, on the device and in host memory; nothing was copied.
 
-    The child is `status`: parked, or queued to go on generating.
+    The child is `status`: parked, or queued to go on generating; running, where it takes another beam's place.
     """
 
     seq_id: int
@@ -108,6 +108,16 @@ class SequenceGrouped(Event, frozen=True):
     the others are closed."""
     size: int
     """Sequences that it is for."""
+
+
+class BeamsScored(Event, frozen=True):
+    """The beams of a search that live, and how likely they are; moves nothing."""
+
+    seq_ids: list[int]
+    """The likeliest first."""
+    cum_logprobs: list[float]
+    """The sum of the log-probabilities of each one's tokens, the prompt left out; empty where it is another
+    client's search."""
 
 
 class SequenceRewound(Event, frozen=True):
@@ -311,7 +321,7 @@ class HostBlocksFreed(Event, frozen=True):
 
 CacheEvent = (
     SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked
-    | SequenceGrouped | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
+    | SequenceGrouped | BeamsScored | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
     | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
     | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed

@@ -37,6 +37,10 @@ class Verbs(Protocol):
         """A second sequence over the same blocks."""
         ...
 
+    def fork_into(self, seq_id: int, place_id: int, token_id: int, *, moved: bool) -> int:
+        """A fork in the place of a sequence that is given up."""
+        ...
+
     def stop(self, seq_id: int, reason: FinishReason = "abort") -> None:
         """End generation now and park the sequence."""
         ...
