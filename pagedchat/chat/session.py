@@ -440,7 +440,6 @@ class ChatSession:
         self.state = "queued"
         self._reply = reply or OpenReply()
         self.stop_requested = False
-        self.notice, self.progress = None, ""
         self.notice, self.progress, self.beam_width = None, "", 0
         self.version += 1
 
