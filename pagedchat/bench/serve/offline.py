@@ -40,6 +40,10 @@ class Offline:
                 stream.times.append(now)
         return list(streams.values())
 
+    def settle(self) -> None:
+        """Make ready what the streams so far were served without."""
+        self._engine.prepare()
+
     def close(self) -> None:
         """Free everything."""
         self._engine.close()
