@@ -15,6 +15,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, IntegrityBroken
+from pagedchat.garbage import freeze_once, rare_collections
 from pagedchat.metrics.stats_socket import serve_stats
 from pagedchat.server.app import build_app
 from pagedchat.server.listening import listen, url
@@ -92,7 +93,7 @@ class Server:
         serving = asyncio.create_task(server.serve(sockets=[self._listener]), name="http")
         telling = asyncio.create_task(serve_stats(opened.stats), name="stats")
         try:
-            with self._ended_by_signals():
+            with self._ended_by_signals(), rare_collections():
                 await self._until_the_end(opened)
         finally:
             telling.cancel()
@@ -112,6 +113,7 @@ class Server:
                 return
             starting.result()
             self._is_up = True
+            freeze_once()
             opened.stats.url = url(self._listener, tls=bool(self._options.ssl_certfile))
             self._listening(opened.stats.url)
             await ending
