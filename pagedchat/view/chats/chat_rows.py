@@ -36,7 +36,7 @@ class _Line(NamedTuple):
     text: str
 
 
-MAX_AT_ONCE = 100_000
+MAX_AT_ONCE = 10_000
 """Characters of turns that are made without being looked at."""
 _OPEN = _Line("open", "")
 """Stands for the reply that is being written."""
