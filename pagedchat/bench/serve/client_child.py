@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 
 from pagedchat.bench.serve.streams import Stream
 from pagedchat.errors import PagedChatError, first_line
@@ -39,7 +40,7 @@ async def _run(host: str, port: int, prompts: list[list[int]], new_tokens: int) 
     loop = asyncio.get_running_loop()
     clients = [_Client(request(prompt, new_tokens)) for prompt in prompts]
     for client in clients:
-        await loop.create_connection(lambda client=client: client, host, port)
+        await loop.create_connection(partial(_same, client), host, port)
     async with asyncio.timeout(_PATIENCE):
         await asyncio.gather(*(client.is_known for client in clients))
     _say({"ready": len(clients)})
@@ -101,6 +102,11 @@ class _Client(asyncio.Protocol):
         for future in (self.is_known, self.done):
             if not future.done():
                 future.set_exception(failure)
+
+
+def _same(client: _Client) -> _Client:
+    """What makes the protocol of a connection."""
+    return client
 
 
 def request(prompt: list[int], new_tokens: int) -> bytes:
