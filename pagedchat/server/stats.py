@@ -96,10 +96,10 @@ class ServerStats:
         return bool(self._state.info and last and last.queues.running and not self._hub.run_state.paused)
 
     def _name_of(self, seq_id: int) -> str:
-        client = self._hub.numbers.owners.get(seq_id)
+        client = self._hub.numbers.owners.get(seq_id)  # the first one is the API itself
         if client is None:
             return "request"
-        return f"terminal {client}, chat {self._hub.numbers.own[client][seq_id]}"
+        return f"terminal {client - 1}, chat {self._hub.numbers.own[client][seq_id]}"
 
 
 def _sequence(seq: MirrorSequence, mirror: CacheMirror, name_of: Callable[[int], str]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ async def test_a_server_tells_who_uses_it_and_nothing_of_what_they_say(
         assert told["serves"] == {
             "url": await running.url, "requests": 1, "terminals": 1, "left": 0, "onlookers": 0,
         }  # fmt: skip
-        assert [chat["name"] for chat in told["chats"]] == ["terminal 2, chat 1", "request"]
+        assert [chat["name"] for chat in told["chats"]] == ["terminal 1, chat 1", "request"]
         assert told["chats_left_out"] == 0
         assert told["queues"]["running"] == 2
         assert told["rates"]["batch"] in (1, 2)
@@ -70,7 +70,7 @@ async def test_a_server_tells_who_uses_it_and_nothing_of_what_they_say(
         text = await printed(capsys, url)
         assert f"serves   {url}/v1: 1 request, 1 terminal, 0 onlookers\n" in text
         assert f"metrics  {url}/metrics\n" in text
-        assert "1 terminal 2, chat 1  running" in text
+        assert "1 terminal 1, chat 1  running" in text
         assert json.loads(await printed(capsys, url, "--json"))["pid"] == told["pid"]
         writer.close()
         await link.close()
