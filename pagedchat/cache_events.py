@@ -22,6 +22,8 @@ FIRST_OF_PROGRAMS = 1 << 20
 sessions' own, which are below."""
 REDACTED = -1
 """Stands for a token that is another client's, where several share an engine: its place is told, and no more."""
+CHILDREN = 1 << 30
+"""To a client of a server its sequences that nobody gave a number, as beams, have numbers from here on."""
 ANOTHERS = 1 << 31
 """Sequences with this number and above are another client's, in the eyes of one of several on one engine."""
 
@@ -37,6 +39,8 @@ class SequenceOpened(Event, frozen=True):
     """A new sequence, parked, with no tokens and no blocks."""
 
     seq_id: int
+    for_seq_id: int = -1
+    """For which other one it works: a search is a chat's; -1: for none."""
 
 
 class SequenceExtended(Event, frozen=True):

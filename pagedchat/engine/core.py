@@ -86,8 +86,8 @@ class EngineCore:
 
     # --- the five verbs -----------------------------------------------------------------------------
 
-    def open(self, seq_id: int | None = None, priority: int = 0) -> int:
-        """A new sequence without tokens.
+    def open(self, seq_id: int | None = None, priority: int = 0, *, for_seq_id: int = -1) -> int:
+        """A new sequence without tokens; reports say for which other one it works, if it does.
 
         Returns:
             Its id: `seq_id`, or one that no sequence had before.
@@ -97,7 +97,7 @@ class EngineCore:
         """
         seq = self._new_sequence(seq_id)
         seq.priority = priority
-        self.tell(ce.SequenceOpened(seq.seq_id))
+        self.tell(ce.SequenceOpened(seq.seq_id, for_seq_id))
         self.scheduler.queues.park(seq)
         return seq.seq_id
 
@@ -168,6 +168,7 @@ class EngineCore:
         if length is not None:
             cut_fork(child, length, token_ids, self.limits.block_size)
         if parent.status == "parked":
+            child.num_prompt_tokens = min(parent.num_prompt_tokens, len(child))
             self.scheduler.queues.park(child)
         else:
             self._requests.add_fork(parent, child, params)

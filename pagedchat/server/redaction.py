@@ -70,8 +70,8 @@ class Eyes:
         self._is_own: list[bool] = []
 
     def number(self, seq_id: int) -> int:
-        """What it calls a sequence."""
-        return self._own.get(seq_id, ANOTHERS + seq_id)
+        """What it calls a sequence; below 0 there is none."""
+        return self._own.get(seq_id, ANOTHERS + seq_id) if seq_id >= 0 else seq_id
 
     # --- reports ------------------------------------------------------------------------------------
 

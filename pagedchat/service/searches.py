@@ -80,7 +80,7 @@ class Searches:
         room = max(1, self._core.limits.max_len - len(prompt_ids))
         wanted = command.overrides.max_tokens or MAX_TOKENS
         params = BeamSearchParams(command.beam_width, min(room, wanted), ignore_eos=job.params.ignore_eos)
-        group = self._core.groups.search(prompt_ids, params)
+        group = self._core.groups.search(prompt_ids, params, for_seq_id=command.session_id)
         self.running[command.session_id] = Search(job, text, group, [])
         self._publisher.send_now(RequestStarted(command.session_id, command.request_id, len(prompt_ids), 0))
 

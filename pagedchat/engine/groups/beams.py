@@ -261,7 +261,7 @@ class BeamGroup(SequenceGroup):
 
 
 def begin_search(
-    verbs: Verbs, prompt_token_ids: list[int], params: BeamSearchParams, search: BeamSearch
+    verbs: Verbs, prompt_token_ids: list[int], params: BeamSearchParams, search: BeamSearch, for_seq_id: int
 ) -> BeamGroup:
     """The first beam, which is to compute the prompt.
 
@@ -270,7 +270,7 @@ def begin_search(
     """
     sampling_params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
     msgspec.structs.force_setattr(sampling_params, "logprobs", search.num_choices)  # more than anybody may ask for
-    seq_id = verbs.open()
+    seq_id = verbs.open(for_seq_id=for_seq_id)
     try:
         verbs.extend(seq_id, prompt_token_ids, sampling_params)
     except BaseException:

@@ -64,8 +64,8 @@ class Groups:
         self.awaited.append(group)
         self._verbs.tell(SequenceGrouped(first.seq_id, group.group_id, "answers", first.sampling_params.n))
 
-    def search(self, prompt_token_ids: list[int], params: BeamSearchParams) -> BeamGroup:
-        """Begin a beam search.
+    def search(self, prompt_token_ids: list[int], params: BeamSearchParams, *, for_seq_id: int = -1) -> BeamGroup:
+        """Begin a beam search, of which reports say for which sequence it is.
 
         Raises:
             RequestError: a prompt that cannot be served, or too many beams, or tokens, for model and pool; nothing
@@ -74,7 +74,7 @@ class Groups:
         limits = self._verbs.limits
         search = BeamSearch(params, frozenset() if params.ignore_eos else limits.eos_token_ids)
         check_search(params, search.num_choices, len(prompt_token_ids), limits)
-        group = begin_search(self._verbs, prompt_token_ids, params, search)
+        group = begin_search(self._verbs, prompt_token_ids, params, search, for_seq_id)
         self.searches[group.group_id] = group
         return group
 

@@ -16,7 +16,7 @@ class Verbs(Protocol):
     sequences: dict[int, Sequence]
     failures: dict[int, BaseException]
 
-    def open(self, seq_id: int | None = None, priority: int = 0) -> int:
+    def open(self, seq_id: int | None = None, priority: int = 0, *, for_seq_id: int = -1) -> int:
         """A new sequence without tokens."""
         ...
 

@@ -43,7 +43,7 @@ class _Line(NamedTuple):
         return marker_rows(self.text, width)
 
 
-MAX_AT_ONCE = 100_000
+MAX_AT_ONCE = 10_000
 """Characters of turns that are made without being looked at."""
 _OPEN = _Line("open", "")
 """Stands for the reply that is being written."""
