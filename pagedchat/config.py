@@ -177,7 +177,7 @@ class SpeculationConfig(_Checked):
     "off": no drafts, save for requests that ask for them."""
     model: str | None = None
     """The draft model, a name or a folder as that of `ModelConfig`, of the same vocabulary; for "model" alone."""
-    num_speculative_tokens: int = 10
+    num_speculative_tokens: int = 15
     """Of a draft, at most."""
     prompt_lookup_max: int = 4
     """Last tokens that are compared, at most."""

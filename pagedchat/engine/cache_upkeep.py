@@ -1,9 +1,9 @@
 """The prefix cache's upkeep, spread so that no device waits for it.
 
-*Prompts.* Hundreds of them take the host some milliseconds, and two things about them can be done while a device
+*Prompts.* Hundreds of them take the host some milliseconds, and some things about them can be done while a device
 computes them. The blocks that the prompts of this batch fill can be made findable as soon as the batch is queued,
 since whoever finds one reads it later than that. And the hashes of prompts that still wait depend on their tokens
-alone.
+alone, as does where drafts are looked up in them.
 
 *Decodes.* Many sequences that began together fill a block in the same step. Hashing all of those at once would make
 that step several times as long as those around it. So a few of them become findable in each step.
@@ -19,6 +19,7 @@ from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.drafts import Drafts
 
 PER_STEP = 16
 """Sequences of which a decode filled a block that become findable in one step; more where very many wait."""
@@ -31,9 +32,11 @@ class CacheUpkeep:
         blocks: makes blocks findable.
         queues: who waits.
         clock: seconds.
+        drafts: look them up.
     """
 
-    def __init__(self, blocks: BlockManager, queues: Queues, clock: Callable[[], float]) -> None:
+    def __init__(self, blocks: BlockManager, queues: Queues, clock: Callable[[], float], drafts: Drafts) -> None:
+        self._drafts = drafts
         self._blocks = blocks
         self._queues = queues
         self._clock = clock
@@ -66,6 +69,8 @@ class CacheUpkeep:
             self._chunks = []
             for part in chunks:
                 self._blocks.cache_full_blocks(part.sequence, part.start + part.num_tokens)
+            if self._drafts.is_on:
+                self._drafts.take_in(chunks)
             self._hash_waiting(sum([part.num_tokens for part in chunks]))
 
     def _hash_waiting(self, num_tokens: int) -> None:

@@ -22,7 +22,14 @@ from pagedchat.engine.groups.place import take_place
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
-from pagedchat.engine.output import Grammars, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import (
+    DraftVerifier,
+    Grammars,
+    ModelRunner,
+    ModelRunnerOutput,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.pool_controls import PoolControls
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.scheduler import Scheduler
@@ -69,6 +76,8 @@ class EngineCore:
         if draft is not None:
             sizes = (limits.num_blocks, limits.block_size, limits.most_draft_rows)
             self.scheduler.drafts.use(DraftModel(draft, *sizes, clock))
+        if isinstance(runner, DraftVerifier):
+            self.scheduler.drafts.verify_by(runner)
         self.watch = Watch(self.blocks, self.sequences)
         """Holds the books against each other, a little at every step."""
         self.controls = PoolControls(self.blocks, self.scheduler)
@@ -80,7 +89,7 @@ class EngineCore:
         self._last_id, self._step = first_id - 1, 0
         self._prefill_tokens = self._decode_tokens = 0
         self._requests = NewRequests(limits, self.scheduler.queues, grammars)
-        self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock)
+        self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock, self.scheduler.drafts)
         self.groups = Groups(self, chosen_by_runner=getattr(runner, "chooses_beams", False))
         """Several answers to one prompt, and beam searches."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -164,5 +164,28 @@ class ModelRunner(Protocol):
 
         Raises:
             Exception: no batch will; the device is lost, say.
+        """
+        ...
+
+
+@runtime_checkable
+class DraftVerifier(Protocol):
+    """A runner that takes drafts as they are, without a sequence for each token, and at some sizes only."""
+
+    def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
+        """Tokens that a batch of these may have now, drafted ones included; 0: it is to have no drafts.
+
+        Args:
+            sequences: that decode.
+            longest: tokens of the longest of them, with a draft.
+            wanted: tokens, at most.
+        """
+        ...
+
+    def verify(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
+        """Carry out a batch with drafts, as `execute` does one without.
+
+        Returns:
+            A token for every one that was computed; None, with nothing done, for a batch that has to go as rows.
         """
         ...

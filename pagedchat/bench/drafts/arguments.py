@@ -2,6 +2,7 @@
 
 import argparse
 
+from pagedchat.bench.engine.arguments import SHAPE_NAMES
 from pagedchat.bench.readers import count, counts, new_file
 
 DRAFTS_HELP = "tokens a second with drafts and without, by prompt lookup and by draft models"
@@ -12,6 +13,12 @@ def add_drafts_options(parser: argparse.ArgumentParser) -> None:
     """Which drafts, on what, how many chats, how often."""
     parser.add_argument(
         "--how", action="append", choices=HOW, metavar="HOW", help="lookup or model; may stand twice (both)"
+    )
+    parser.add_argument(
+        "--shape", choices=SHAPE_NAMES, help="for lookup: another shape than opt-125m's, with random weights"
+    )
+    parser.add_argument(
+        "--quantize", default="none", metavar="FORM", help="for lookup: weights in int8 or int4 (none)"
     )
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda (auto)")
     parser.add_argument("--dtype", default="auto", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto)")

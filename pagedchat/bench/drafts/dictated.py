@@ -4,7 +4,8 @@ So a model with random weights writes any text, at the speed at which it writes 
 of one are sequences to it like all others.
 """
 
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import DraftVerifier, ModelRunner, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sequence import Sequence
 
 _ANY_TOKEN = 5
 """After a dictated text."""
@@ -24,11 +25,27 @@ class Dictated:
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
-        output = self._runner.execute(batch)
+        return self._dictate(batch, self._runner.execute(batch))
+
+    def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
+        """See `engine.output.DraftVerifier`."""
+        if not isinstance(self._runner, DraftVerifier):
+            return wanted
+        return self._runner.most_rows(sequences, longest, wanted)
+
+    def verify(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
+        """See `engine.output.DraftVerifier`."""
+        if not isinstance(self._runner, DraftVerifier):
+            return None
+        verified = self._runner.verify(batch)
+        return None if verified is None else self._dictate(batch, verified)
+
+    def _dictate(self, batch: SchedulerOutput, output: ModelRunnerOutput) -> ModelRunnerOutput:
         for part, tokens in zip(batch.scheduled, output.token_ids, strict=True):
             text = self.texts[part.sequence.seq_id]
-            place = part.start + part.num_tokens - part.sequence.num_prompt_tokens
-            tokens[:] = [text[place] if place < len(text) else _ANY_TOKEN for _ in tokens]
+            end = part.start + part.num_tokens - part.sequence.num_prompt_tokens + 1
+            dictated = text[end - len(tokens) : end] if tokens else []
+            tokens[:] = dictated + [_ANY_TOKEN] * (len(tokens) - len(dictated))
         return output
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
 """`pagedchat bench drafts`: a row for each number of chats and each kind of drafts.
 
-Prompt lookup drafts for a model of OPT-125m's shape with random weights, so what it is to write is dictated: an
-edit of its prompt, in which one token in 25 is another, or the prose that follows the prompt, which repeats what
-prose repeats. Draft models draft for the models of `pairs`, which say what they say.
+Prompt lookup drafts for a model of OPT-125m's or another shape with random weights, so what it is to write is
+dictated: an edit of its prompt, in which one token in 25 is another, or the prose that follows the prompt, which
+repeats what prose repeats. Draft models draft for the models of `pairs`, which say what they say.
 """
 
 import argparse
@@ -14,15 +14,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pagedchat import bundled
 from pagedchat.api.engine import LLMEngine
 from pagedchat.bench.drafts.arguments import HOW
 from pagedchat.bench.drafts.dictated import Dictated
 from pagedchat.bench.drafts.measure import TEXTS, Measured, Text, Work, measure
 from pagedchat.bench.drafts.pairs import PAIRS
-from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
+from pagedchat.bench.made_up import given_or_made_up, model_words
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SpeculationConfig
 from pagedchat.errors import InvalidValueError
@@ -64,12 +62,10 @@ _Table = tuple[str, str, list[Measured]]
 
 def _looked_up(args: argparse.Namespace, prose: list[int]) -> Iterator[_Table]:
     works = [Work(n, text, args.prompt, args.tokens) for n in args.batch for text in _DICTATED]
-    with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder), OPT_125M, torch.float32, torch.device("cpu"))
-        with LLMEngine(_config(args, folder)) as engine:
-            engine._core.runner = Dictated(engine._core.runner)
-            found = [_measured(engine, prose, work, args) for work in works]
-            yield "Prompt lookup", engine.info.device, found
+    with given_or_made_up(None, say, args.shape) as folder, LLMEngine(_config(args, folder)) as engine:
+        engine._core.runner = Dictated(engine._core.runner)
+        found = [_measured(engine, prose, work, args) for work in works]
+        yield f"Prompt lookup, {model_words(None, args.shape)}", engine.info.device, found
 
 
 def _by_models(args: argparse.Namespace, prose: list[int]) -> Iterator[_Table]:
@@ -93,7 +89,13 @@ def _measured(engine: LLMEngine, prose: list[int], work: Work, args: argparse.Na
 def _config(args: argparse.Namespace, model: str, draft: str | None = None) -> EngineConfig:
     blocks = max(args.batch) * (-(-(args.prompt + args.tokens) // 16) + 4)
     return EngineConfig(
-        model=ModelConfig(model=model, skip_tokenizer_init=True, device=args.device, dtype=args.dtype),
+        model=ModelConfig(
+            model=model,
+            skip_tokenizer_init=True,
+            device=args.device,
+            dtype=args.dtype,
+            quantization=args.quantize if draft is None else "none",
+        ),
         cache=CacheConfig(num_blocks=blocks, enable_prefix_caching=False),
         speculation=SpeculationConfig() if draft is None else SpeculationConfig(method="model", model=draft),
     )

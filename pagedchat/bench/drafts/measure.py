@@ -9,7 +9,6 @@ from typing import Literal
 from pagedchat.bench.drafts.dictated import Dictated
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import SamplingParams, Speculate
-from pagedchat.engine.speculation.worth import Worth
 
 Text = Literal["edit", "prose", "own"]
 TEXTS: dict[Text, str] = {"edit": "repeats its prompt", "prose": "does not", "own": "is the model's own"}
@@ -81,7 +80,7 @@ def measure(
             seconds = _run(core, texts, _params(work, mode))
             if number < 0:
                 prepare()
-                core.scheduler.drafts.worth = Worth()  # steps that were not ready say nothing of those that are
+                core.scheduler.drafts.forget_costs()  # steps that were not ready say nothing of those that are
                 continue
             (found.off if mode == "off" else found.on).append(seconds)
             if mode != "off":

@@ -7,8 +7,9 @@ no blocks and no batches.
 
 from pagedchat.config import SpeculationConfig
 from pagedchat.engine.sequence import Sequence
-from pagedchat.engine.speculation.draft_model import CHUNK_TOKENS, DraftModel
+from pagedchat.engine.speculation.draft_model import DraftModel
 from pagedchat.engine.speculation.drafting import FIRST_CHANCE, LONGEST_PAUSE, Books, Drafting, Plan, learnt
+from pagedchat.engine.speculation.reading import CHUNK_TOKENS
 from pagedchat.engine.speculation.worth import Worth
 
 _MOST_PAUSES = 4
@@ -85,9 +86,20 @@ class ByModel:
         elif drafting.trial_is_due:
             plan.is_trial, plan.chance = True, FIRST_CHANCE
             plan.length = worth.best_length(num_sequences, FIRST_CHANCE, min(most, _MOST_IN_TRIAL), each)
+        if plan.length and not self._wins_back(plan, num_sequences, worth, each):
+            plan.length = 0
         if not plan.length:
             drafting.pause(length)
         return plan
+
+    def _wins_back(self, plan: Plan, num_sequences: int, worth: Worth, pass_seconds: float) -> bool:
+        """Whether the rest of its reply is worth what the model has to read before."""
+        seq = plan.seq
+        num_to_read = self.model.num_to_read(seq)
+        if not num_to_read:
+            return True
+        num_left = seq.stop_length - len(seq.token_ids)
+        return worth.wins_back(num_sequences, plan.chance, plan.length, pass_seconds, num_to_read, num_left)
 
     def read(self, plans: list[Plan], worth: Worth | None) -> None:
         """Have the model read what it lacks of texts, for plans that have a length. Of whom it is not done with by
@@ -121,7 +133,8 @@ class ByModel:
     def learn(self, seq: Sequence, num_drafted: int, num_accepted: int) -> None:
         """What became of a draft."""
         self._num_drafts += 1
-        self._chance = learnt(self._chance, num_drafted, num_accepted, _WEIGHT)
+        weight = max(_WEIGHT, 1 / (self._num_drafts + 1))  # the first ones tell most
+        self._chance = learnt(self._chance, num_drafted, num_accepted, weight)
         drafting = self._books.of(seq)
         if drafting is not None:
             weight = _WEIGHT_OF_TRIAL if drafting.trial_is_due else _WEIGHT

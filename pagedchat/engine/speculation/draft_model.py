@@ -25,14 +25,13 @@ from dataclasses import dataclass, field
 from pagedchat.engine.output import BlockOp, ModelRunner, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.speculation.reading import CHUNK_TOKENS
 from pagedchat.errors import first_line, is_of_one_request
 
 log = logging.getLogger(__name__)
 
 MOST_AS_ROWS = 4
 """Tokens that the draft model lacks of a sequence up to which they are rows of its first pass; more are a chunk."""
-CHUNK_TOKENS = 256
-"""Of all sequences in one step that the draft model catches up with."""
 _NOTHING_DRAWN = SamplingParams(temperature=0)
 
 
@@ -116,7 +115,12 @@ class DraftModel:
 
     def is_behind(self, seq: Sequence) -> bool:
         """Whether it has to catch up with a sequence before it can draft for it."""
-        return len(seq.token_ids) - self.num_known(seq) > MOST_AS_ROWS
+        return self.num_to_read(seq) > 0
+
+    def num_to_read(self, seq: Sequence) -> int:
+        """Tokens of a sequence that it has to catch up with before it can draft for it."""
+        missing = len(seq.token_ids) - self.num_known(seq)
+        return missing - 1 if missing > MOST_AS_ROWS else 0
 
     def _fill(self, seq: Sequence, start: int, end: int) -> None:
         size = self._block_size

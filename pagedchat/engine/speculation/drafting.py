@@ -11,8 +11,6 @@ from pagedchat.engine.sequence import Sequence
 FIRST_CHANCE = 0.85
 """That a drafted token is accepted, before anything is known, and after a pause."""
 _LEAST_CHANCE, _MOST_CHANCE = 0.05, 0.98
-_WEIGHT = 0.3
-"""Of the newest draft in the running chance."""
 LONGEST_PAUSE = 16
 """Tokens for which a sequence whose drafts fail is left alone, at most."""
 MOST_REQUESTS = 64
@@ -69,8 +67,12 @@ class Books(dict[int, _D]):
         return drafting
 
 
-def learnt(chance: float, num_drafted: int, num_accepted: int, weight: float = _WEIGHT) -> float:
+def learnt(chance: float, num_drafted: int, num_accepted: int, weight: float) -> float:
     """The running chance, once more is known."""
     tries = min(num_accepted + 1, num_drafted)
-    chance += weight * (num_accepted / tries - chance)
+    return bounded(chance + weight * (num_accepted / tries - chance))
+
+
+def bounded(chance: float) -> float:
+    """Neither certain nor impossible, whatever was seen so far."""
     return min(max(chance, _LEAST_CHANCE), _MOST_CHANCE)

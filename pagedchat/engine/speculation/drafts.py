@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pagedchat.config import SpeculationConfig, SpeculationMethod
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.output import BlockOp, ScheduledSequence
+from pagedchat.engine.output import BlockOp, DraftVerifier, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.by_lookup import ByLookup
@@ -42,11 +42,22 @@ class Drafts:
         self._by_model: ByModel | None = None
         self.worth: Worth | None = Worth()
         """None: drafts are made whether they pay or not."""
+        self._verifier: DraftVerifier | None = None
+        """Who says how many tokens a step may have; None: any."""
         self._taken: list[tuple[Sequence, int]] = []
         """Who has got blocks for a draft in this step, and how many it had before."""
         self._is_drafted = False
         self.num_drafts = self.num_drafted = self.num_accepted = 0
         """Since the engine started: drafts, their tokens, and those of them that were accepted."""
+
+    def verify_by(self, verifier: DraftVerifier) -> None:
+        """Ask this one how many tokens a step may have."""
+        self._verifier = verifier
+        self.forget_costs()
+
+    def forget_costs(self) -> None:
+        """Whether drafts pay is to be found out anew."""
+        self.worth = Worth(by_rows=self._verifier is not None)
 
     def use(self, model: DraftModel) -> None:
         """Have this one draft, for requests that want a model to."""
@@ -84,6 +95,12 @@ class Drafts:
     def model_seconds(self) -> float:
         """That a draft model took for this step."""
         return 0.0 if self._by_model is None else self._by_model.read_seconds + self._by_model.passes_seconds
+
+    def take_in(self, chunks: list[ScheduledSequence]) -> None:
+        """Prompts that are being computed: where there is time to look at them."""
+        for part in chunks:
+            if self._method(part.sequence) == "lookup":
+                self._by_lookup.take_in(part.sequence)
 
     # --- before the step ----------------------------------------------------------------------------
 
@@ -139,6 +156,7 @@ class Drafts:
         if self._by_model is not None and of_model:
             self._by_model.read(of_model, self.worth)
             of_model = [plan for plan in of_model if plan.length]
+        self._cut([plan for plan in plans if plan.length], sequences)
         num_passes = max([plan.length for plan in of_model], default=0)
         if not self._pay([plan for plan in plans if plan.length], num_passes, count):
             return [[] for _ in sequences]
@@ -156,6 +174,20 @@ class Drafts:
         if method == "model" and self._by_model is not None:
             return self._by_model.plan(seq, most, num_sequences, self.worth)
         return Plan(seq)
+
+    def _cut(self, planned: list[Plan], sequences: list[Sequence]) -> None:
+        """To the rows that there are steps for, and that pay, where that is what counts."""
+        if self._verifier is None or not planned:
+            return
+        count = len(sequences)
+        longest = max([len(seq.token_ids) for seq in sequences]) + max([plan.length for plan in planned])
+        rows = self._verifier.most_rows(sequences, longest, count + sum([plan.length for plan in planned]))
+        most = (rows - count) // len(planned)
+        if most > 0 and self.worth is not None:
+            most = self.worth.best_cut(count, [(min(plan.length, most), plan.chance) for plan in planned])
+        for plan in planned:
+            plan.length = max(0, min(plan.length, most))
+            del plan.tokens[plan.length :]
 
     def _pay(self, planned: list[Plan], num_passes: int, num_sequences: int) -> bool:
         """Whether these pay together, with so many passes of the draft model."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 MOST_LOOKED_AT = 16
 """Places where the last tokens stood before, the newest first, of which the one that agrees longest is taken."""
 INDEXED_AT_ONCE = 1024
-"""Tokens that one call takes in: a long prompt is indexed over several steps, 0.2 ms each."""
+"""Tokens that one call takes in: a long prompt is indexed over several steps."""
 
 
 class PromptLookup:
@@ -35,8 +35,11 @@ class PromptLookup:
         """
         last, before, shortest = self._last, self._before, self._shortest
         start, end = len(before), len(token_ids) - 1
-        for at in range(start, min(end, start + most)):
-            run = tuple(token_ids[max(0, at + 1 - shortest) : at + 1])
+        stop = min(end, start + most)
+        before += [-1] * min(shortest - 1 - start, stop - start)  # no run ends so early
+        start = len(before)
+        columns = [token_ids[start + 1 - shortest + i : stop + 1 - shortest + i] for i in range(shortest)]
+        for at, run in enumerate(zip(*columns, strict=True), start):
             before.append(last.get(run, -1))
             last[run] = at
         return len(before) >= end
@@ -52,6 +55,11 @@ class PromptLookup:
         Returns:
             At most `most` tokens; none where nothing is found.
         """
+        at = self.place(token_ids, needed)
+        return [] if at < 0 else continued(token_ids, at, most)
+
+    def place(self, token_ids: list[int], needed: int = 0) -> int:
+        """Where what may come next stands; -1 where nothing is found. Arguments as those of `draft`."""
         at, best, length = self._last.get(tuple(token_ids[-self._shortest :]), -1), -1, 0
         for _ in range(MOST_LOOKED_AT):
             if at < 0 or length == self._longest:
@@ -60,7 +68,7 @@ class PromptLookup:
             if agreeing > length:
                 best, length = at, agreeing
             at = self._before[at]
-        return continued(token_ids, best + 1, most) if length >= max(needed, self._shortest) else []
+        return best + 1 if length >= max(needed, self._shortest) else -1
 
     def _agreement(self, token_ids: list[int], at: int) -> int:
         """How many tokens up to `at` are those at the end, of as many as are compared."""

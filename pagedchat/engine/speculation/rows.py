@@ -1,4 +1,5 @@
-"""A sequence with a draft as what every runner knows already: sequences that compute one token each.
+"""A sequence with a draft as what every runner knows already: sequences that compute one token each. A runner that
+knows drafts (`engine.output.DraftVerifier`) does the same without them.
 
 ::
 
@@ -15,7 +16,13 @@ Knows batches and runners; not where drafts come from, nor what becomes of them.
 
 from typing import TypeVar
 
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import (
+    DraftVerifier,
+    ModelRunner,
+    ModelRunnerOutput,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.sequence import Sequence
 
 _T = TypeVar("_T")
@@ -29,6 +36,10 @@ def execute_in_rows(runner: ModelRunner, batch: SchedulerOutput) -> ModelRunnerO
     """
     if not any(part.draft for part in batch.scheduled):
         return runner.execute(batch)
+    if isinstance(runner, DraftVerifier):
+        verified = runner.verify(batch)
+        if verified is not None:
+            return verified
     rows = [row for part in batch.scheduled for row in _rows_of(part)]
     in_rows = SchedulerOutput(batch.step, rows, batch.block_ops, batch.num_tokens, None, batch.meanwhile)
     in_rows.searches = batch.searches

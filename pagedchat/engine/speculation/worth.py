@@ -6,26 +6,30 @@ cannot lose more than that share, whatever the text and the machine are like, ap
 beginning.
 
 *How many.* Drafted tokens are worth as many as are likely to be accepted, times what a token takes without drafts.
-What they cost, steps tell: more than one without drafts, by how many were drafted, in running means for 1, 2 to 3,
-4 to 7 and so on. A processor pays for each of them; a GPU pays for the other kind of step, and little for more.
+What they cost, steps tell: more than one without drafts, in running means by how many were drafted, 1, 2 to 3, 4
+to 7 and so on: a processor pays for each of them. A GPU pays for the other kind of step, and for its rows, of which
+there are 8, 16, 32 and so on however few are used: there means go by those.
 While nothing is drafted, what drafts cost is slowly forgotten, so that they are tried again.
 
 *A draft model* costs besides: a pass for each token of the longest draft, and what it reads of texts before it can
-draft for them. The latter is paid from a reserve, into which goes what the balance does not hold, as long as its
-drafts seem to pay, and from the balance where that is to be tried once more.
+draft for them. It reads only what the rest of the reply is likely to win back. That is paid from a reserve, into
+which goes what the balance does not hold, as long as its drafts seem to pay, and from the balance where that is to
+be tried once more.
 
 Knows seconds and counts: no sequences, no tokens.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+
+from pagedchat.engine.speculation.reading import CHUNK_TOKENS, ReadingTimes
 
 SHARE = 0.015
 """Of the time that steps take, that drafts may lose."""
-MOST_SAVED = 6.0
-"""Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away."""
-_GRANTED = 1.5
-"""Steps' time that is in it at the beginning."""
+MOST_SAVED, _MOST_SAVED_BY_ROWS = 6.0, 12.0
+"""Steps without drafts whose time the balance holds at most: what was gained long ago is not gambled away. More
+where drafts cost some steps each."""
+_GRANTED, _GRANTED_BY_ROWS = 1.5, 3.0
+"""Steps' time that is in it at the beginning; where the first draft costs more, what that does."""
 _RESERVED, _MOST_RESERVED = 256.0, 1024.0
 """Steps' time for what a draft model reads: at the beginning, and at the most. Who asks for a draft model is ready
 to wait once for what it has to read of the first prompt."""
@@ -37,14 +41,22 @@ _WEIGHT = 0.15
 """Of the newest figure in a running mean."""
 _FIRST_COST = 0.08
 """What a drafted token is taken to add to a step, as a share of it, until that was measured."""
+_FIRST_STEP_BY_ROWS, _FIRST_COST_BY_ROWS = 1.3, 0.02
+"""The same where it goes by rows: steps more, however few are drafted, and for each of them."""
 _MORE_FOR_TWICE = 1.5
 """Times that twice as many drafted tokens are taken to cost, until that was measured."""
 _AT_FIRST = 8
 """Tokens drafted in a step, at most, before any was measured."""
-_READ_AT_FIRST = 32
-"""Tokens that it reads before that was measured."""
-_FORGOTTEN = 0.01
-"""Of what drafts cost, with every step without."""
+_FORGOTTEN, _FORGOTTEN_OF_PASSES = 0.01, 0.002
+"""Of what drafts cost, and of what a draft model's passes do, with every step without."""
+_LIKELY = 0.5
+"""Of what a draft model is expected to gain, that is counted on before it has read a text."""
+
+
+_ROWS_BITS = range(3, 8)
+"""Steps have 8 to 128 rows, where they go by rows."""
+_Size = tuple[int, int]
+"""What the cost of a step with drafts goes by: those of the same first number can be compared; bits of a count."""
 
 
 @dataclass(slots=True)
@@ -68,41 +80,61 @@ class _Plain:
 
 
 class Worth:
-    """The books of one engine."""
+    """The books of one engine.
 
-    def __init__(self) -> None:
+    Args:
+        by_rows: whether what a step with drafts takes goes by its rows, rounded up to a power of two.
+    """
+
+    def __init__(self, *, by_rows: bool = False) -> None:
+        self.by_rows = by_rows
+        """See above."""
         self._plain: dict[int, _Plain] = {}
         """Sequences that decode together -> a step of theirs."""
-        self._extra: dict[int, float] = {}
-        """Bits of the number of drafted tokens -> seconds more than a step without takes."""
+        self._extra: dict[_Size, float] = {}
+        """Seconds that a step with drafts takes more than one without."""
         self._balance: float | None = None
         self._reserve = 0.0
         self._passes: dict[int, float] = {}
         """Bits of the number of sequences -> seconds of a draft model's pass."""
         self._remembered = 1.0
         """Of what passes cost, since they were measured."""
-        self._reading = 0.0
-        """Seconds a token that a draft model reads; 0 until it was measured."""
+        self._reading = ReadingTimes()
         self._was_plain = False
-        self._last_size = 0
-        """Bits of the number of tokens that the step before has drafted."""
+        self._last_size: _Size | None = None
+        """Of the step before, if it has drafted."""
 
     def may_draft(self, num_sequences: int) -> bool:
         """Whether as many that decode may have drafts now."""
-        plain = self._plain.get(num_sequences)
-        if plain is None or plain.num_measured < _WARM_UP or plain.age >= _STALE_AFTER:
+        plain = self._plain_of(num_sequences)
+        if plain is None or plain.age >= _STALE_AFTER:
             return False
         if self._balance is None:
-            self._balance, self._reserve = _GRANTED * plain.seconds, _RESERVED * plain.seconds
+            granted = _GRANTED_BY_ROWS if self.by_rows else _GRANTED
+            self._balance, self._reserve = granted * plain.seconds, _RESERVED * plain.seconds
         return self._balance > 0
+
+    def _plain_of(self, num_sequences: int) -> _Plain | None:
+        """Steps without drafts of so many; until enough of them were measured, of the next more, up to twice as
+        many: when chats of a batch end one by one, the others need not go without drafts."""
+        for count in range(num_sequences, 2 * num_sequences + 1):
+            plain = self._plain.get(count)
+            if plain is not None and plain.num_measured >= _WARM_UP:
+                return plain
+        return None
+
+    def _step(self, num_sequences: int) -> float:
+        """Seconds of a step without drafts; of none that was measured nothing."""
+        plain = self._plain_of(num_sequences)
+        return 0.0 if plain is None else plain.seconds
 
     @property
     def most_drafted(self) -> int:
         """Tokens of all drafts of a step, at most."""
-        return 1 << 30 if self._extra else _AT_FIRST
+        return 1 << 30 if self._extra or self.by_rows else _AT_FIRST
 
     def best_length(self, num_sequences: int, chance: float, most: int, pass_seconds: float = 0.0) -> int:
-        """Of one sequence's draft, where all draft as much; 0 where none pays.
+        """Of one sequence's draft, where all draft as much; 0 where none pays that the balance can bear.
 
         Args:
             num_sequences: that decode.
@@ -110,14 +142,35 @@ class Worth:
             most: tokens.
             pass_seconds: that a token of all drafts takes besides, to be made.
         """
-        value = self._plain[num_sequences].seconds / num_sequences
-        gains = [
-            expected(chance, k) * value
-            - (self._cost(num_sequences, k * num_sequences) + k * pass_seconds) / num_sequences
-            for k in range(1, most + 1)
-        ]
-        best = max(range(most), key=gains.__getitem__, default=-1)
-        return best + 1 if best >= 0 and gains[best] > 0 else 0
+        value, balance = self._step(num_sequences), self._balance or 0.0
+        best, most_gained, likely, num_expected = 0, 0.0, 1.0, 0.0
+        for length in range(1, most + 1):
+            likely *= chance
+            num_expected += likely
+            cost = self._cost(num_sequences, length * num_sequences) + length * pass_seconds
+            if cost > balance:
+                break
+            if num_expected * value - cost > most_gained:
+                best, most_gained = length, num_expected * value - cost
+        return best
+
+    def best_cut(self, num_sequences: int, drafts: list[tuple[int, float]]) -> int:
+        """To how many tokens drafts are to be cut, so that the step has no more rows than pay; 0: to none.
+
+        Args:
+            num_sequences: that decode.
+            drafts: of each its length, not 0, and the chance of its tokens.
+        """
+        value, balance = self._step(num_sequences) / num_sequences, self._balance or 0.0
+        longest = max([length for length, _ in drafts])
+        cuts = [((1 << bits) - num_sequences) // len(drafts) for bits in _ROWS_BITS]
+        best, most_gained = 0, 0.0
+        for cut in sorted({min(cut, longest) for cut in cuts if cut > 0}):
+            cost = self._cost(num_sequences, sum([min(length, cut) for length, _ in drafts]))
+            gain = value * sum([expected(chance, min(length, cut)) for length, chance in drafts]) - cost
+            if gain > most_gained and cost <= balance:
+                best, most_gained = cut, gain
+        return best
 
     @property
     def can_try(self) -> bool:
@@ -127,21 +180,33 @@ class Worth:
     def pays(self, num_sequences: int, num_drafted: int, num_expected: float, passes_seconds: float = 0.0) -> bool:
         """Whether so many drafted tokens pay together, of which so many are likely to be accepted, and the balance
         can bear it if none is. `passes_seconds`: that it takes to make them."""
-        value = self._plain[num_sequences].seconds / num_sequences
+        value = self._step(num_sequences) / num_sequences
         cost = self._cost(num_sequences, num_drafted) + passes_seconds
         return num_expected * value > cost and (self._balance or 0.0) >= cost
 
     def _cost(self, num_sequences: int, num_drafted: int) -> float:
         """Seconds. Unmeasured: more than the next smaller draft that was measured, or as the next larger."""
-        size = num_drafted.bit_length()
-        if size not in self._extra:
-            smaller, larger = (sorted(each) for each in _parted(self._extra, size))
-            if not smaller and not larger:
-                return _FIRST_COST * num_drafted * self._plain[num_sequences].seconds
-            if smaller:
-                return self._extra[smaller[-1]] * _MORE_FOR_TWICE ** (size - smaller[-1])
-            size = larger[0]
-        return self._extra[size]
+        size = self._size(num_sequences, num_drafted)
+        known = self._extra.get(size)
+        if known is not None:
+            return known
+        of, bits = size
+        measured = [each for group, each in self._extra if group == of]
+        smaller, larger = [each for each in measured if each < bits], [each for each in measured if each > bits]
+        if smaller:
+            return self._extra[of, max(smaller)] * _MORE_FOR_TWICE ** (bits - max(smaller))
+        return self._extra[of, min(larger)] if larger else self._unknown_cost(num_sequences, num_drafted)
+
+    def _unknown_cost(self, num_sequences: int, num_drafted: int) -> float:
+        step = self._step(num_sequences)
+        if self.by_rows:
+            return (_FIRST_STEP_BY_ROWS + _FIRST_COST_BY_ROWS * num_drafted) * step
+        return _FIRST_COST * num_drafted * step
+
+    def _size(self, num_sequences: int, num_drafted: int) -> _Size:
+        if not self.by_rows:
+            return 0, num_drafted.bit_length()
+        return num_sequences.bit_length(), max(_ROWS_BITS[0], (num_sequences + num_drafted - 1).bit_length())
 
     def note_plain(self, num_sequences: int, seconds: float) -> None:
         """A step of decodes without drafts. The first after one with drafts is not like the others: what a device
@@ -153,11 +218,11 @@ class Worth:
             more = max(0.0, min(seconds, 4 * plain.seconds) - plain.seconds)
             self._put_in(-more, plain.seconds)
             self._extra[self._last_size] += _WEIGHT * more
-        self._last_size = 0
+        self._last_size = None
         self._was_plain = True
         for size in self._extra:
             self._extra[size] *= 1 - _FORGOTTEN
-        self._remembered *= 1 - _FORGOTTEN
+        self._remembered *= 1 - _FORGOTTEN_OF_PASSES
         self._put_in(SHARE * seconds, seconds)
 
     def note_drafted(
@@ -173,13 +238,13 @@ class Worth:
             passes_seconds: of these, what it took to make the drafts.
         """
         self._was_plain = False
-        plain = self._plain.get(num_sequences)
+        plain = self._plain_of(num_sequences)
         if plain is None:
             return
         plain.age += 1
         worth = plain.seconds * (num_sequences + num_accepted) / num_sequences
         self._put_in(worth - seconds + SHARE * seconds, plain.seconds)
-        cost, size = max(0.0, seconds - passes_seconds - plain.seconds), num_drafted.bit_length()
+        cost, size = max(0.0, seconds - passes_seconds - plain.seconds), self._size(num_sequences, num_drafted)
         self._last_size, known = size, self._extra.setdefault(size, cost)
         self._extra[size] = known + _WEIGHT * (min(cost, 4 * known + plain.seconds) - known)
 
@@ -189,7 +254,8 @@ class Worth:
 
     def _put_in(self, seconds: float, step: float) -> None:
         if self._balance is not None:
-            over = max(0.0, self._balance + seconds - MOST_SAVED * step)
+            most = _MOST_SAVED_BY_ROWS if self.by_rows else MOST_SAVED
+            over = max(0.0, self._balance + seconds - most * step)
             self._balance += seconds - over
             self._reserve = min(self._reserve + over, _MOST_RESERVED * step)
 
@@ -198,7 +264,7 @@ class Worth:
     def pass_seconds(self, num_sequences: int, share: float) -> float:
         """Of a draft model for so many that decode; until that was measured, this share of a step, and when it is
         forgotten, no more than that."""
-        guess = share * self._plain[num_sequences].seconds
+        guess = share * self._step(num_sequences)
         known = self._passes.get(num_sequences.bit_length(), guess)
         return max(known * self._remembered, min(known, guess))
 
@@ -207,18 +273,30 @@ class Worth:
         self._remembered = 1.0
         _blend(self._passes, num_sequences.bit_length(), seconds / num_passes)
 
+    def wins_back(
+        self, num_sequences: int, chance: float, length: int, pass_seconds: float, num_to_read: int, num_left: int
+    ) -> bool:
+        """Whether drafts for the rest of a reply gain what the draft model takes to read its text before.
+
+        Args:
+            num_sequences, chance, pass_seconds: as those of `best_length`, which says
+            length: how long a draft is.
+            num_to_read: tokens that it lacks.
+            num_left: tokens that the reply may still get.
+        """
+        tokens = expected(chance, length)
+        cost = self._cost(num_sequences, length * num_sequences) / num_sequences + length * pass_seconds
+        gain = tokens * self._step(num_sequences) - cost
+        num_drafts = (num_left - num_to_read / CHUNK_TOKENS) / (1 + tokens)
+        return _LIKELY * num_drafts * gain > self._reading.of(num_to_read, pass_seconds)
+
     def readable(self, *, is_trial: bool) -> int:
         """Tokens that a draft model may read now, before it drafts; `is_trial`: its drafts did not pay of late."""
-        seconds = (self._balance or 0.0) + (0.0 if is_trial else self._reserve)
-        if seconds <= 0:
-            return 0
-        return int(seconds / self._reading) if self._reading else _READ_AT_FIRST
+        return self._reading.most_within((self._balance or 0.0) + (0.0 if is_trial else self._reserve))
 
     def note_read(self, num_tokens: int, seconds: float, *, is_trial: bool) -> None:
         """It has read so many."""
-        each = {0: self._reading} if self._reading else {}
-        _blend(each, 0, seconds / num_tokens)
-        self._reading = each[0]
+        self._reading.note(num_tokens, seconds)
         if self._balance is not None:
             reserved = 0.0 if is_trial else min(self._reserve, seconds)
             self._reserve -= reserved
@@ -234,8 +312,3 @@ def _blend(means: dict[int, float], key: int, seconds: float) -> None:
     """Into a running mean. One that was held up by something else does not count for more than four."""
     known = means.setdefault(key, seconds)
     means[key] = known + _WEIGHT * (min(seconds, 4 * known) - known)
-
-
-def _parted(sizes: Iterable[int], size: int) -> tuple[list[int], list[int]]:
-    """Those below and those above."""
-    return [each for each in sizes if each < size], [each for each in sizes if each > size]

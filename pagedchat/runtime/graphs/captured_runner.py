@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
-from pagedchat.engine.sequence import TokenLogprobs
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
@@ -59,13 +59,27 @@ class CapturedRunner:
         """
         try:
             if any(self._wanted):
-                between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
-                for piece in self._make_due("next token" if between_tokens else "first token"):
-                    log.debug("Step %d: %s.", batch.step, piece)
+                self._make_before(batch)
             return self._execute_mixed(batch) if batch.run is None else self._execute_run(batch)
         except BaseException:
             self.decodes.forget_ahead()
             raise
+
+    def verify(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
+        """See `engine.output.DraftVerifier`."""
+        if any(self._wanted):
+            self._make_before(batch)
+        self.decodes.forget_ahead()  # what was begun lacks the draft
+        begun = self.decodes.verifies.begin(batch)
+        if begun is None:
+            return None
+        if batch.meanwhile is not None:
+            batch.meanwhile()
+        return self.decodes.verifies.finish(begun)
+
+    def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
+        """See `engine.output.DraftVerifier`."""
+        return self.decodes.verifies.most_rows(sequences, longest, wanted)
 
     def check(self) -> None:
         """See `engine.output.ModelRunner`."""
@@ -93,6 +107,12 @@ class CapturedRunner:
             How many were captured, 0 while kernels are compiled; None where there is nothing more.
         """
         return None if self.prefills is None else self.prefills.prepare_one_more()
+
+    def _make_before(self, batch: SchedulerOutput) -> None:
+        """What is due of what is wanted, before a step."""
+        between_tokens = batch.run is not None or any(map(_is_decode, batch.scheduled))
+        for piece in self._make_due("next token" if between_tokens else "first token"):
+            log.debug("Step %d: %s.", batch.step, piece)
 
     @torch.inference_mode()
     def _make_due(self, waiting: Waiting) -> list[str]:
@@ -169,7 +189,7 @@ class CapturedRunner:
 
 
 def _is_decode(part: ScheduledSequence) -> bool:
-    return part.num_tokens == 1 and part.samples
+    return part.samples and (part.num_tokens == 1 or len(part.draft) > 0)
 
 
 def _part_of(batch: SchedulerOutput, parts: list[ScheduledSequence], *, first: bool = False) -> SchedulerOutput:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from pagedchat.jit.build_ahead import BuildAhead
-from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens
+from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens, verified_sizes
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.step.sizes import StepSizes
 
@@ -23,8 +23,11 @@ _PATIENCE = 0.02
 _BUILT_AHEAD = 4
 """Buckets whose kernels are built at a time."""
 _FEW_CHATS = 8
+_FEW_ROWS = 64
 _SHORT_CONTEXT = 2048
 """Tokens. Batches up to these come before prompts, all others in turn with them."""
+_Batches = tuple[int, int] | tuple[int, int, bool]
+"""Sequences and context; rows of drafts and context, and that these read each other."""
 
 
 class SpareTime:
@@ -38,6 +41,7 @@ class SpareTime:
         make_wanted: goes on with what batches lacked; says whether there was anything to be done.
         free_memory: asks for the bytes that are free where graphs go.
         most_memory: bytes that all graphs made here may take.
+        speculates: whether there will be drafts, so that steps that verify them are wanted too.
     """
 
     def __init__(
@@ -48,11 +52,13 @@ class SpareTime:
         make_wanted: Callable[[], bool],
         free_memory: Callable[[], int],
         most_memory: int,
+        *,
+        speculates: bool = False,
     ) -> None:
         self._make_wanted = make_wanted
         self._free_memory = free_memory
         self._least_free = free_memory() - most_memory
-        self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes))
+        self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes, speculates=speculates))
         self._count, self._seconds = 0, 0.0
 
     def __call__(self) -> bool:
@@ -71,25 +77,31 @@ class SpareTime:
         return False
 
 
-def in_order(sizes: StepSizes) -> list[tuple[int, int]]:
-    """Sequences and context of all batches that steps are captured for: likely ones first, small before large."""
-    buckets = [
+def in_order(sizes: StepSizes, *, speculates: bool = False) -> list[_Batches]:
+    """All batches that steps are captured for: likely ones first, small before large."""
+    buckets: list[_Batches] = [
         (num_seqs, length)
         for num_seqs in batch_sizes(sizes.num_seqs)
         for length in context_lens(sizes.model_len, num_seqs)
     ]
-    return sorted(buckets, key=lambda bucket: (not _is_likely(*bucket), bucket[0] * bucket[1]))
+    if speculates:
+        buckets += [
+            (num_rows, length, True)
+            for num_rows in verified_sizes(sizes.num_seqs)
+            for length in context_lens(sizes.model_len, num_rows)
+        ]
+    return sorted(buckets, key=lambda bucket: (not _is_likely(bucket), bucket[0] * bucket[1]))
 
 
-def _is_likely(num_seqs: int, context_len: int) -> bool:
-    return num_seqs <= _FEW_CHATS and context_len <= _SHORT_CONTEXT
+def _is_likely(bucket: _Batches) -> bool:
+    return bucket[0] <= (_FEW_ROWS if len(bucket) > 2 else _FEW_CHATS) and bucket[1] <= _SHORT_CONTEXT
 
 
 def _capture_all(
-    decodes: DecodeSteps, prepare_prompts: Callable[[], int | None], buckets: list[tuple[int, int]]
+    decodes: DecodeSteps, prepare_prompts: Callable[[], int | None], buckets: list[_Batches]
 ) -> Iterator[int]:
     """1 after each one, 0 while its kernels are looked for or compiled: somebody may want to say something."""
-    left, under_way = iter(buckets), deque[tuple[tuple[int, int], BuildAhead | None]]()
+    left, under_way = iter(buckets), deque[tuple[_Batches, BuildAhead | None]]()
     while True:
         for bucket in islice(left, _BUILT_AHEAD - len(under_way)):
             under_way.append((bucket, decodes.build_ahead(*bucket, quietly=True)))
@@ -101,7 +113,7 @@ def _capture_all(
             yield 0
         decodes.prepare(*bucket)
         yield 1
-        if not _is_likely(*bucket):
+        if not _is_likely(bucket):
             yield prepare_prompts() or 0
     while (num_captured := prepare_prompts()) is not None:
         yield num_captured

@@ -62,6 +62,7 @@ class CapturedSteps:
         reports: Reports,
     ) -> None:
         self._model = config.model
+        self._speculates = config.speculation.method != "off"
         self._sizes = sizes
         self._device = device
         self._company = company
@@ -129,7 +130,7 @@ class CapturedSteps:
             of_one_chat.run_one()
         if self._company is not None:
             return Running(captured, refusals=first.refusals)
-        more = capture_others(captured, self._sizes, self._device)
+        more = capture_others(captured, self._sizes, self._device, speculates=self._speculates)
         return Running(captured, more, partial(make_wanted, weakref.ref(captured)), first.refusals)
 
     def _keep_check(self, shape: CacheShape, check: SelfCheck) -> None:

@@ -151,7 +151,9 @@ def make_wanted(runner: "ref[CapturedRunner]") -> None:
         captured.make_all_wanted()
 
 
-def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.device) -> Callable[[], bool]:
+def capture_others(
+    runner: CapturedRunner, sizes: StepSizes, device: torch.device, *, speculates: bool
+) -> Callable[[], bool]:
     """What captures one more whenever it is called, see `LoadedModel.prepare_more`.
 
     Beside it kernels are built, quietly, that few requests ask for; the first of these should not wait for them.
@@ -160,6 +162,7 @@ def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.devic
         runner: uses what is captured.
         sizes: of a step, at most.
         device: the GPU.
+        speculates: see `SpareTime`.
     """
     element, index = element_name(runner.decodes.dtype), device.index or 0
     build_ahead(variants_where_asked(element, gpu(index).architecture), index, quietly=True)
@@ -171,4 +174,5 @@ def capture_others(runner: CapturedRunner, sizes: StepSizes, device: torch.devic
         make_wanted=runner.make_wanted,
         free_memory=lambda: torch.cuda.mem_get_info(device)[0],
         most_memory=min(graph_memory(total), free // 2),
+        speculates=speculates,
     )

@@ -9,7 +9,8 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.engine.speculation.draft_model import CHUNK_TOKENS, DraftRunner
+from pagedchat.engine.speculation.draft_model import DraftRunner
+from pagedchat.engine.speculation.reading import CHUNK_TOKENS
 from pagedchat.engine.speculation.worth import Worth
 from pagedchat.errors import RequestError
 from tests.engine.kv_simulator import KVSimulator, SmallerModel, expected_reply

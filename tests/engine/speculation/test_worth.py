@@ -89,9 +89,9 @@ def test_where_the_step_costs_drafts_are_long_or_not_at_all():
 
 
 def test_what_drafts_cost_once_is_forgotten_in_time():
-    worth = measured({4: 50.0})
+    worth = measured({4: 5.0})
     assert worth.best_length(1, 0.9, 4) == 0
-    for _ in range(600):
+    for _ in range(4000):
         worth.note_plain(1, 1.0)
     assert worth.best_length(1, 0.9, 4) == 4
 
@@ -104,7 +104,7 @@ def test_a_pass_of_a_draft_model_costs_what_its_size_says_until_it_was_measured(
     worth.note_passes(1, 4, 2.0)
     assert worth.pass_seconds(1, 0.1) == pytest.approx(0.5)
     assert not worth.pays(1, 4, 1.0, 4 * 0.5)
-    for _ in range(300):
+    for _ in range(1500):
         worth.note_plain(1, 1.0)
     assert worth.pass_seconds(1, 0.1) == pytest.approx(0.1), "what it cost once is forgotten in time"
 
@@ -115,12 +115,58 @@ def test_what_a_draft_model_reads_comes_from_the_reserve_and_for_trial_from_the_
     worth.note_read(10, 1.0, is_trial=False)
     assert 0 < worth.readable(is_trial=True) < worth.readable(is_trial=False)
     before = worth.readable(is_trial=True)
-    worth.note_read(10, 1.0, is_trial=True)
-    assert worth.readable(is_trial=True) == before - 10
+    worth.note_read(10, 3.0, is_trial=True)
+    assert worth.readable(is_trial=True) < before
     for _ in range(40):
         worth.note_drafted(1, 4, 0, 1.3)
     assert worth.readable(is_trial=True) == 0
     assert worth.readable(is_trial=False) > 0
+
+
+def test_a_text_is_read_where_the_rest_of_the_reply_wins_it_back():
+    worth = measured({k: 0.05 * k for k in (1, 2, 4, 8)})
+    assert worth.wins_back(1, 0.9, 4, 0.1, 128, 500)
+    assert not worth.wins_back(1, 0.9, 4, 0.1, 128, 2), "there is next to nothing left"
+    assert not worth.wins_back(1, 0.9, 4, 0.9, 128, 500), "drafts gain nothing"
+    worth.note_read(32, 100.0, is_trial=False)
+    assert not worth.wins_back(1, 0.9, 4, 0.1, 128, 150), "it takes longer than what is left"
+
+
+@pytest.mark.parametrize(("row_cost", "num_sequences"), [(0.5, 1), (2.0, 1), (4.0, 1), (1.0, 8), (3.0, 8)])
+def test_where_a_step_costs_by_its_rows_drafts_that_are_never_right_cost_little(row_cost, num_sequences):
+    worth, seconds = Worth(by_rows=True), 0.0
+    for _ in range(1500):
+        cut = worth.best_cut(num_sequences, [(15, 0.85)] * num_sequences) if worth.may_draft(num_sequences) else 0
+        took = 1.0 + row_cost if cut else 1.0
+        seconds += took
+        if cut:
+            worth.note_drafted(num_sequences, cut * num_sequences, 0, took)
+        else:
+            worth.note_plain(num_sequences, took)
+    assert 1500 / seconds > 0.97
+
+
+def test_drafts_are_cut_to_the_rows_that_pay():
+    worth = Worth(by_rows=True)
+    for _ in range(4):
+        worth.note_plain(8, 1.0)
+    assert worth.may_draft(8)
+    for _ in range(20):  # 64 rows take twice a step, 128 eight times
+        worth.note_drafted(8, 56, 56, 2.0)
+        worth.note_drafted(8, 120, 120, 8.0)
+    assert worth.best_cut(8, [(15, 0.95)] * 8) == 7
+    assert worth.best_cut(8, [(15, 0.95)] * 4) == 14, "as many as fill 64 rows"
+    assert worth.best_cut(8, [(15, 0.1)] * 8) == 0
+
+
+def test_when_one_of_some_chats_has_ended_the_others_have_drafts_still():
+    worth = Worth(by_rows=True)
+    for _ in range(4):
+        worth.note_plain(8, 1.0)
+    assert worth.may_draft(8)
+    assert worth.may_draft(7)
+    assert not worth.may_draft(9)
+    assert not worth.may_draft(3)
 
 
 @pytest.mark.parametrize(("share", "chance"), [(0.1, 0.0), (0.3, 0.0), (0.5, 0.3), (1.0, 0.9)])

@@ -35,10 +35,10 @@ def test_chats_get_the_same_tokens_with_drafts(
     model = tiny_model(family, device, torch.float32)
     replies = []
     for speculation in (SpeculationConfig(), LOOKUP):
-        runner = make_runner(model, 48, captured=captured, num_host_blocks=64, max_num_tokens=64)
+        runner = make_runner(model, 48, captured=captured, num_host_blocks=64, max_num_tokens=64, max_num_seqs=32)
         core = make_engine(
             runner, preemption_mode=preemption_mode, num_host_blocks=64, max_num_batched_tokens=64,
-            speculation=speculation, most_draft_rows=16,
+            speculation=speculation, most_draft_rows=32,
         )  # fmt: skip
         core.scheduler.drafts.worth = None
         replies.append(finished(core))
@@ -78,7 +78,8 @@ def test_rows_read_what_rows_before_them_write(family: str, dtype: torch.dtype, 
         core.step()
     assert [core.sequences[seq_id].token_ids for seq_id in ids] == known
     assert 0 < drafts.num_accepted == drafts.num_drafted
-    assert runner.decodes.num_replays >= 24 + 3
+    assert runner.decodes.num_replays + runner.decodes.verifies.num_replays >= 24 + 3
+    assert runner.decodes.verifies.num_replays >= 3
 
 
 def ask(core: EngineCore, prompt: list[int]) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from pagedchat.config import SpeculationConfig
 from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.engine.output import ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
@@ -267,6 +268,19 @@ def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind |
         assert stats.swaps_in <= stats.swaps_out
         num_swapped_in += stats.swaps_in
         runner.decodes.forget_ahead()
+    force(runner, {WARPGROUPS, LIBRARY, FUSED})
+    core = make_engine(
+        runner, max_num_seqs=most, max_num_batched_tokens=MAX_NUM_TOKENS, most_draft_rows=most,
+        speculation=SpeculationConfig(method="lookup", num_speculative_tokens=5, prompt_lookup_min=1),
+    )  # fmt: skip
+    drafts, num_verified = core.scheduler.drafts, runner.decodes.verifies.num_replays
+    drafts.worth = None
+    walk = RandomWalk(core, 7, VOCAB_SIZE)
+    for size, num_steps in crowds:
+        walk.crowd(min(size, most // 2), num_steps)
+        Judge(model, runner, walk).judge(walk.finish())
+    assert 0 < drafts.num_accepted < drafts.num_drafted
+    assert runner.decodes.verifies.num_replays > num_verified
     # Who was swapped out may be closed before there is room again: then others walk, until one has come back.
     for seed in range(100, 110):
         if num_swapped_in > 0:

@@ -69,6 +69,14 @@ def test_few_chats_with_short_texts_come_first() -> None:
     assert len(set(order)) == len(order) == 2 * 4 + 4 * 5
 
 
+def test_where_there_will_be_drafts_steps_that_verify_them_come_with_the_others() -> None:
+    order = in_order(sizes(24, 512), speculates=True)
+    verify = [bucket for bucket in order if len(bucket) > 2]
+    assert verify == [(8, 256, True), (8, 512, True), (16, 256, True), (16, 512, True)]
+    assert [bucket for bucket in order if len(bucket) == 2] == in_order(sizes(24, 512))
+    assert order.index((16, 512, True)) < order.index((16, 256))
+
+
 def test_one_a_call_and_prompts_in_turn_after_the_likely_ones(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     steps = Steps()

@@ -56,7 +56,7 @@ class Case:
         self.dtype, self.num_texts = dtype, num_texts
         self.chains = chains_of(ours)
         self.runner: CapturedRunner = make_runner(
-            ours, 4 * num_texts, captured=True, max_num_seqs=num_texts, max_num_tokens=1024
+            ours, 4 * num_texts, captured=True, max_num_seqs=max(num_texts, 16), max_num_tokens=1024
         )
         if device == "cpu":  # taken for a GPU, as far as there are twins of its kernels
             for store in (self.runner.decodes.store, self.runner.prefills.store):  # type: ignore[union-attr]
@@ -183,6 +183,33 @@ def test_decodes(case: Case, family: str) -> None:
     )
     if case.dtype == torch.float16:  # with 8 bits less there is a family that leaves nothing certain
         assert case.truth.share_decided > 0.1
+
+
+@torch.inference_mode()
+def test_drafts(case: Case, family: str) -> None:
+    """All tokens behind the prompts in one step: of each row what a decode of it alone says."""
+    length, served = LENGTH - PROMPT, set()
+    for kind in (WARPGROUPS, LIBRARY, MODULES):
+        force(case.runner, {kind})
+        these = sequences(case, case.num_texts // length or 1)
+        for _ in prefill(case, these):
+            pass
+        parts = chunks(these, PROMPT - 1, PROMPT)
+        for part in parts:
+            part.draft = TEXTS[part.sequence.seq_id, PROMPT : LENGTH - 1].tolist()
+            part.num_tokens += len(part.draft)
+        verifies = case.runner.decodes.verifies
+        begun = verifies.begin(batch_of(parts))
+        assert begun is not None
+        chosen = torch.tensor(verifies.finish(begun).token_ids)  # [rows, tokens]
+        served.add(case.runner.decodes.store._names[begun.serving.bucket, begun.serving.choice])
+        where = slice(0, len(these)), slice(PROMPT - 1, LENGTH - 1)
+        logits = begun.serving.step.logits[: chosen.numel()].view(*chosen.shape, -1)
+        assert case.truth.wrong_choices(chosen, where) == []
+        assert case.truth.complaint(logits, where) == ""
+    assert MODULES in served
+    assert served <= case.chains
+    assert (LIBRARY in served) == (LIBRARY in case.chains)
 
 
 @torch.inference_mode()

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from pagedchat.ops.whole_step.plan import MAX_TOKENS, ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_VERIFIED = (8, 16, 32, 64, 128)
+"""Rows of steps that verify drafts: few sizes, each as long as the draft that fills it up."""
 _SHORTEST_CONTEXT = 256
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
@@ -66,6 +68,29 @@ def rows_for(num_seqs: int, max_num_seqs: int) -> int:
     """Rows of the smallest bucket for so many sequences, which are at least one and at most `max_num_seqs`."""
     sizes = batch_sizes(max_num_seqs)
     return sizes[bisect_left(sizes, num_seqs)]
+
+
+@cache
+def verified_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """Rows of steps that verify drafts; none where not even the fewest fit."""
+    return tuple(size for size in _VERIFIED if size <= max_num_seqs)
+
+
+def verify_bucket(num_rows: int, longest: int, max_num_seqs: int, model_len: int) -> Bucket | None:
+    """The smallest bucket for a batch with drafts; None if there is none.
+
+    Args:
+        num_rows: tokens that are computed.
+        longest: tokens of the longest sequence, its draft included.
+        max_num_seqs: rows of any step.
+        model_len: tokens of any sequence, at most.
+    """
+    sizes = verified_sizes(max_num_seqs)
+    if not sizes or num_rows > sizes[-1] or longest > model_len:
+        return None
+    rows = sizes[bisect_left(sizes, num_rows)]
+    lens = context_lens(model_len, rows)
+    return Bucket(rows, lens[bisect_left(lens, longest)], reads_rows=True)
 
 
 def bucket_of(

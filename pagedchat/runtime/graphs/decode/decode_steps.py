@@ -18,13 +18,14 @@ from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.beams import BeamSteps
-from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket
+from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
 from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
 from pagedchat.runtime.graphs.decode.uploads import Uploads
+from pagedchat.runtime.graphs.decode.verify_steps import VerifySteps
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.logprobs import asked_of
@@ -65,6 +66,8 @@ class DecodeSteps:
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""
+        self.verifies = VerifySteps(self.store, self._buffers, backend, sizes)
+        """Runs batches with drafts, in the same memory."""
         self._uploads = Uploads(self._buffers)
         self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
@@ -83,23 +86,26 @@ class DecodeSteps:
         """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
         `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
 
-    def build_ahead(self, num_seqs: int, context_len: int, *, quietly: bool = False) -> BuildAhead | None:
+    def build_ahead(
+        self, num_seqs: int, context_len: int, reads_rows: bool = False, *, quietly: bool = False
+    ) -> BuildAhead | None:
         """Begin to build, in the background, the kernels that `prepare` takes; None where it takes none.
 
         Not to be called during a step. `quietly` as in `BuildAhead`.
         """
-        bucket = self._bucket(num_seqs, context_len)
+        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return None if bucket is None else self.store.build_ahead(bucket, PREPARED, quietly=quietly)
 
     @torch.inference_mode()
-    def prepare(self, num_seqs: int, context_len: int) -> bool:
-        """Capture what serves such batches, greedy ones and drawn ones, before there are any.
+    def prepare(self, num_seqs: int, context_len: int, reads_rows: bool = False) -> bool:
+        """Capture what serves such batches, greedy ones and drawn ones, before there are any; with `reads_rows`
+        those of as many rows that have drafts.
 
         Returns:
             Whether that went well.
         """
-        bucket = self._bucket(num_seqs, context_len)
+        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
 
@@ -236,10 +242,9 @@ class DecodeSteps:
         nothing serves them, by now or at all."""
         tables = [sequence.block_table for sequence in sequences]
         lens = [start + 1 for start in starts]
-        bucket = self._bucket(len(sequences), max(lens))
+        bucket = self._bucket(len(sequences), max(lens), reads_rows=reads_rows)
         if bucket is None:
             return None
-        bucket = bucket._replace(reads_rows=reads_rows)
         sharing = None if reads_rows else self._backend.sharing
         shared = share_rows(tables, lens, self._backend.shape.block_size, sharing)
         if shared is not None:
@@ -269,7 +274,9 @@ class DecodeSteps:
             own_starts=[] if shared is None else shared.own_starts,
         )
 
-    def _bucket(self, num_seqs: int, longest: int) -> Bucket | None:
+    def _bucket(self, num_seqs: int, longest: int, *, reads_rows: bool = False) -> Bucket | None:
+        if reads_rows:
+            return verify_bucket(num_seqs, longest, self._max_num_seqs, self._model_len)
         one_turn = self.store.one_turn(num_seqs)
         return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
 

@@ -13,6 +13,7 @@ What stays on the host is copied by numpy: from 32,768 numbers on torch wakes a 
 """
 
 import ctypes
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ _GROUP_WORDS = MAX_GROUPS + 4
 """Where groups of rows begin and the last one ends, and padding."""
 _NUM_COLUMNS = 4
 """Numbers of a row before its block table."""
+_NO_GROUPS = [0] * (_STEP_WORDS + _GROUP_WORDS)
+"""Step 0, in which no rows share a beginning."""
 _PADDING = pack_rows([SampleRow(temperature=0)])
 """How a row is sampled that nobody has: nothing is drawn, nothing counted."""
 
@@ -62,6 +65,36 @@ class SharedState(NamedTuple):
     """`[num_seqs]`, int32."""
     group_starts: torch.Tensor
     """`[num_groups + 1]`, int32."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRows:
+    """The live rows of a step that verifies drafts: those of a sequence lie together."""
+
+    token_ids: list[int]
+    positions: list[int]
+    block_tables: list[list[int]]
+    """Of each sequence."""
+    row_counts: list[int]
+    """Of each sequence."""
+    sampling: torch.Tensor | None = None
+    """`[num_sequences, ROW_WORDS]`, int32, on the CPU: of steps that draw their tokens."""
+
+
+class _DraftCopy(NamedTuple):
+    """The way of a bucket's rows to the device, through one of the pieces of pinned memory; views."""
+
+    numbers: np.ndarray[Any, np.dtype[np.int32]]
+    """From the step's number to the lengths."""
+    tables: np.ndarray[Any, np.dtype[np.int32]]
+    """`[num_seqs, max_blocks_per_seq]`."""
+    sampling: np.ndarray[Any, np.dtype[np.int32]]
+    """`[num_seqs, ROW_WORDS]`."""
+    stage: torch.Tensor
+    there: torch.Tensor
+    stage_of_all: torch.Tensor
+    """With the sampling rows, as `all_there`."""
+    all_there: torch.Tensor
 
 
 class _TableCopy(NamedTuple):
@@ -103,6 +136,7 @@ class StateBuffers:
         self._tables = torch.zeros(size, dtype=torch.int32)
         """Block tables as the device has them, or will with the next copy."""
         self._table_copies: dict[Bucket, list[_TableCopy]] = {}
+        self._draft_copies: dict[Bucket, list[_DraftCopy]] = {}
         self._table_words = _words(self._tables)
         self._turn = 0
 
@@ -155,6 +189,46 @@ class StateBuffers:
         lens, token_ids = (_padded(column, bucket) for column in (batch.shared_lens, batch.token_ids))
         numbers = [step, 0, 0, 0, *groups, *lens, *token_ids, *_padded_places(batch.positions, bucket)]
         self._copy(bucket, at.step, numbers, batch.sampling)
+
+    def upload_drafts(self, bucket: Bucket, rows: DraftRows) -> None:
+        """Queue a copy of a batch that no step follows without another upload; rows past its end become padding.
+
+        Its tokens will be those of step 0.
+
+        Args:
+            bucket: whose borders.
+            rows: no more than the bucket has, of no longer sequences.
+        """
+        if bucket not in self._draft_copies:
+            self._draft_copies[bucket] = [self._draft_copy(bucket, stage) for stage in self._stages]
+        copy = self._draft_copies[bucket][self._next_stage()]
+        columns = array("i", _NO_GROUPS)
+        columns.frombytes(bytes(4 * bucket.num_seqs))  # nothing is shared
+        columns.extend(_padded(rows.token_ids, bucket))
+        columns.extend(_padded_places(rows.positions, bucket))
+        copy.numbers[:] = columns
+        at, width = 0, copy.tables.shape[1]
+        for table, count in zip(rows.block_tables, rows.row_counts, strict=True):
+            copy.tables[at : at + count, : len(table)] = np.frombuffer(array("i", table[:width]), np.int32)
+            at += count
+        if rows.sampling is None:
+            copy.there.copy_(copy.stage, non_blocking=True)
+            return
+        copy.sampling[:at] = np.repeat(rows.sampling.numpy(), rows.row_counts, axis=0)
+        copy.sampling[at:] = _PADDING.numpy()
+        copy.all_there.copy_(copy.stage_of_all, non_blocking=True)
+
+    def _draft_copy(self, bucket: Bucket, stage: torch.Tensor) -> _DraftCopy:
+        at, rows, words = self._borders(bucket), bucket.num_seqs, stage.numpy()
+        return _DraftCopy(
+            numbers=words[at.step : at.tables],
+            tables=words[at.tables : at.end].reshape(rows, at.width),
+            sampling=words[: rows * ROW_WORDS].reshape(rows, ROW_WORDS),
+            stage=stage[at.step : at.end],
+            there=self._device[at.step : at.end],
+            stage_of_all=stage[: at.end],
+            all_there=self._device[: at.end],
+        )
 
     def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
         """Queue a copy of tokens into rows that were uploaded without.

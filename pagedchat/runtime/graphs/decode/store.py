@@ -116,6 +116,10 @@ class StepStore(Shelf[Key]):
         step = self._steps.get((bucket, choice))
         return self._roomier(bucket, choice) if step is None else Serving(bucket, choice, step)
 
+    def serves(self, bucket: Bucket, choice: Choice) -> bool:
+        """Whether there is a step for a bucket, or will be when it is asked for. One that is missing is noted."""
+        return self._at_first_use or self.at_hand(bucket, choice) is not None
+
     def _roomier(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """Rows that are padding cost little: what any of them takes is reading the weights, and starting kernels
         one by one, as it would be done without such a step, takes longer."""
