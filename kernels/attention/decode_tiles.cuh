@@ -109,8 +109,8 @@ struct DecodeWarp {
   uint4 key[PART_STEPS][4];         // A operands of S^T: 16-byte row x tokens g + 8 r
   EightTokens value[PART_DIMS][2];  // A operands of O^T: dimensions g and g + 8
 #if CACHE_KIND
-  uint32 scales;        // of token `lane` of the tile, the key's above the value's; 0 where there is no token
-  float unit, inverse;  // of `output`
+  uint32 scales;  // of token `lane` of the tile, the key's above the value's; 0 where there is no token
+  float unit;     // of `output`
 #endif
   int next_blocks[TILE_BLOCKS];  // block ids of the next tile, as they stand in the table
   int g, q;
@@ -121,7 +121,7 @@ struct DecodeWarp {
       top[t][0] = top[t][1] = NEGATIVE_INFINITY;
       total[t][0] = total[t][1] = 0.0f;
 #if CACHE_KIND
-      unit = LEAST_UNIT, inverse = 1.0f / LEAST_UNIT;
+      unit = LEAST_UNIT;
 #endif
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++)
@@ -188,18 +188,17 @@ struct DecodeWarp {
       const bool more = next < end_tile;
       if (more) read_table(context.block_table, context.max_blocks, next);
       float scores[2][ROW_TILES][4] = {};
-      TileScales tile_scales;  // NOTE: taken behind all loads that can go out before: whoever takes them waits
+      if (!PIPELINED) load_scales(context, blocks, tile);
+      const TileScales tile_scales = take_scales();
       if (PIPELINED) {
         if (!FETCHED || tile != first_tile) load_values(context, blocks, 0);
         multiply_keys(scores, 0);
         if (more) {
           drop_foreign_blocks(context, next);
           load_keys(context, next_blocks, 0);
+          load_scales(context, next_blocks, next);
         }
-        tile_scales = take_scales();
-        if (more) load_scales(context, next_blocks, next);
       } else {
-        load_scales(context, blocks, tile);
         if (more) drop_foreign_blocks(context, next);
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
@@ -207,7 +206,6 @@ struct DecodeWarp {
           if (part == PARTS - 1) load_values(context, blocks, 0);
           multiply_keys(scores, part);
         }
-        tile_scales = take_scales();
       }
       const int position = tile * TILE_TOKENS;
       const bool at_edge = position < context.begin || position + TILE_TOKENS > context.end;
@@ -305,14 +303,10 @@ struct DecodeWarp {
   __device__ __forceinline__ TileScales take_scales() {
     TileScales taken;
 #if CACHE_KIND
-    const float of_value = scale_of(scales & 0xffffu);
-    taken.shrink = 1.0f;
-    if (__any_sync(FULL_WARP, of_value > unit)) {  // seldom, but for the first tiles
-      const float before = unit;
-      unit = warp_max(of_value);
-      inverse = __fdividef(1.0f, unit);
-      taken.shrink = before * inverse;
-    }
+    const float before = unit;
+    unit = fmaxf(unit, warp_max(scale_of(scales & 0xffffu)));
+    const float inverse = __fdividef(1.0f, unit);
+    taken.shrink = before * inverse;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const uint32 both = __shfl_sync(FULL_WARP, scales, 8 * i + g);
