@@ -22,6 +22,8 @@ FIRST_OF_PROGRAMS = 1 << 20
 sessions' own, which are below."""
 REDACTED = -1
 """Stands for a token that is another client's, where several share an engine: its place is told, and no more."""
+CHILDREN = 1 << 30
+"""To a client of a server its sequences that nobody gave a number, as beams, have numbers from here on."""
 ANOTHERS = 1 << 31
 """Sequences with this number and above are another client's, in the eyes of one of several on one engine."""
 
@@ -37,6 +39,8 @@ class SequenceOpened(Event, frozen=True):
     """A new sequence, parked, with no tokens and no blocks."""
 
     seq_id: int
+    for_seq_id: int = -1
+    """For which other one it works: a search is a chat's; -1: for none."""
 
 
 class SequenceExtended(Event, frozen=True):
@@ -84,7 +88,7 @@ class SequenceParked(Event, frozen=True):
 class SequenceForked(Event, frozen=True):
     """`child_id` now shares every block of `seq_id`, on the device and in host memory; nothing was copied.
 
-    The child is `status`: parked, or queued to go on generating.
+    The child is `status`: parked, or queued to go on generating; running, where it takes another beam's place.
     """
 
     seq_id: int
@@ -108,6 +112,16 @@ class SequenceGrouped(Event, frozen=True):
     the others are closed."""
     size: int
     """Sequences that it is for."""
+
+
+class BeamsScored(Event, frozen=True):
+    """The beams of a search that live, and how likely they are; moves nothing."""
+
+    seq_ids: list[int]
+    """The likeliest first."""
+    cum_logprobs: list[float]
+    """The sum of the log-probabilities of each one's tokens, the prompt left out; empty where it is another
+    client's search."""
 
 
 class SequenceRewound(Event, frozen=True):
@@ -311,7 +325,7 @@ class HostBlocksFreed(Event, frozen=True):
 
 CacheEvent = (
     SequenceOpened | SequenceExtended | SequenceScheduled | SequenceHeld | SequenceParked | SequenceForked
-    | SequenceGrouped | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
+    | SequenceGrouped | BeamsScored | SequenceRewound | SequencePreempted | ContentsLost | SequenceClosed
     | BlockAllocated | PrefixHit | BlockCopied | BlocksFreed | BlockEvicted | BlockCached | BlockUncached
     | BlockPinned | BlockUnpinned | BlocksWithheld | BlocksReturned | PrefixMissed
     | SwappedOut | SwappedIn | HostBlocksFreed

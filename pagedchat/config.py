@@ -286,15 +286,6 @@ class EngineConfig(_Checked):
         "stands_beside": ("stands_beside", check_flag),
     }
 
-    def __post_init__(self) -> None:
-        _Checked.__post_init__(self)
-        num_ranks = self.model.tensor_parallel_size
-        if self.speculation.model is not None and num_ranks > 1:
-            raise InvalidValueError(
-                f"--speculate names a draft model, and --tensor-parallel-size is {num_ranks}.",
-                "A draft model goes with one process; --speculate lookup goes with any number.",
-            )
-
     def beside(self, model: str) -> "EngineConfig":
         """Of another engine with another model, for the memory that this one leaves."""
         return replace(

@@ -46,6 +46,49 @@ class CompletionOutput(msgspec.Struct, frozen=True, array_like=True, kw_only=Tru
     `SamplingParams.logprobs` did not ask for it."""
 
 
+class RequestStateStats(msgspec.Struct, array_like=True, kw_only=True):
+    """When a request came how far, named as in vLLM. Times of day are seconds since 1970; those named `_ts` are
+    seconds of a clock that never goes back, of which only differences say something; 0: not yet."""
+
+    num_generation_tokens: int = 0
+    """Of all replies."""
+    arrival_time: float = 0.0
+    """When the engine was asked, its prompt being tokens by then; a time of day."""
+    queued_ts: float = 0.0
+    """The same moment."""
+    scheduled_ts: float = 0.0
+    """When the first step began that it was part of."""
+    first_token_ts: float = 0.0
+    """When the first token was there."""
+    last_token_ts: float = 0.0
+    """When the last of the tokens told was there, or the request had ended."""
+    first_token_latency: float = 0.0
+    """Seconds from its arrival to the first token."""
+
+    @property
+    def first_scheduled_time(self) -> float | None:
+        """`scheduled_ts` as a time of day."""
+        return self._time_of_day(self.scheduled_ts)
+
+    @property
+    def time_in_queue(self) -> float | None:
+        """Seconds that it has waited for its first step."""
+        return self.scheduled_ts - self.queued_ts if self.scheduled_ts else None
+
+    @property
+    def first_token_time(self) -> float | None:
+        """`first_token_ts` as a time of day."""
+        return self._time_of_day(self.first_token_ts)
+
+    @property
+    def last_token_time(self) -> float | None:
+        """`last_token_ts` as a time of day: of a request that is finished, when it was."""
+        return self._time_of_day(self.last_token_ts)
+
+    def _time_of_day(self, moment: float) -> float | None:
+        return self.arrival_time + moment - self.queued_ts if moment else None
+
+
 class RequestOutput(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One prompt with its replies.
 
@@ -65,6 +108,8 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     prompt_logprobs: list[PositionLogprobs | None] | None = None
     """The same for the prompt's tokens, None for the first one. None where `SamplingParams.prompt_logprobs` did not
     ask for it."""
+    metrics: RequestStateStats | None = None
+    """When it came how far. None in outputs of requests that no engine of ours has answered."""
 
 
 class BeamSearchSequence(msgspec.Struct, frozen=True, kw_only=True):

@@ -189,11 +189,3 @@ def test_nobody_changes_a_config_later() -> None:
 def test_of_two_engines_side_by_side_the_first_one_tells_of_its_blocks() -> None:
     config = EngineConfig(kv_events=KVEventsConfig(kv_events_endpoint="tcp://*:5557"))
     assert config.beside("m").kv_events == KVEventsConfig()
-
-
-def test_a_draft_model_goes_with_one_process():
-    drafting = SpeculationConfig(method="model", model="small")
-    with pytest.raises(InvalidValueError, match="--tensor-parallel-size is 2") as refused:
-        EngineConfig(model=ModelConfig(tensor_parallel_size=2), speculation=drafting)
-    assert "lookup goes with any number" in refused.value.hint
-    assert EngineConfig(speculation=drafting).speculation.model == "small"

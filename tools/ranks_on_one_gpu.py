@@ -1,6 +1,6 @@
 """Several ranks on one GPU: what can be said of them without a second one, each check by a name.
 
-    python -m tools.ranks_on_one_gpu kernel tokens captured nccl
+    python -m tools.ranks_on_one_gpu kernel tokens captured mixtures drafts company nccl
 
 Two processes take turns on the GPU, so nothing here says how fast anything is.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.bench.random_checkpoint import LARGE_STD, write_checkpoint
@@ -39,8 +40,27 @@ SMALL_LLAMA = {
     "head_dim": 64, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+OLMOE = {
+    "model_type": "olmoe", "architectures": ["OlmoeForCausalLM"], "vocab_size": 4000, "hidden_size": 512,
+    "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
+    "num_experts": 16, "num_experts_per_tok": 4, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+"""Experts, and queries and keys that are normed over their width."""
+GPT_OSS = {
+    "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "vocab_size": 4000, "hidden_size": 512,
+    "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "head_dim": 64, "num_local_experts": 16, "num_experts_per_tok": 4, "sliding_window": 64,
+    "max_position_embeddings": 2048, "initial_context_length": 2048, "tie_word_embeddings": False,
+    "bos_token_id": 1, "eos_token_id": 2,
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 150000.0, "factor": 2.0, "original_max_position_embeddings": 1024,
+        "truncate": False,
+    },
+}  # fmt: skip
+"""Experts with biases, sinks, windows."""
 PROMPTS = [[(7 * i + k) % 3900 + 3 for i in range(length)] for k, length in enumerate((3, 20, 90, 300, 33))]
-GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=1)
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1)
 
 
 def kernel() -> None:
@@ -85,9 +105,8 @@ def nccl() -> None:
     print("nccl: a sum and logits of one rank, eager and captured", flush=True)
 
 
-def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]], list[float], str]:
-    began = time.perf_counter()
-    with LLM(
+def _load(folder: Path, size: int, **arguments: object) -> LLM:
+    return LLM(
         str(folder),
         tensor_parallel_size=size,
         skip_tokenizer_init=True,
@@ -96,25 +115,40 @@ def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]],
         max_num_seqs=16,
         max_num_batched_tokens=256,
         **arguments,
-    ) as llm:
+    )
+
+
+def _asked(llm: LLM, params: SamplingParams = GREEDY) -> list[Any]:
+    return llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], params, use_tqdm=False)
+
+
+def _tokens(outputs: list[Any]) -> list[list[int]]:
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def _steps(llm: LLM) -> str:
+    """How batches were run."""
+    runner: Any = getattr(llm._engine._core.runner, "own", llm._engine._core.runner)
+    decodes, prefills = getattr(runner, "decodes", None), getattr(runner, "prefills", None)
+    if decodes is None:
+        return "eager"
+    names = sorted({*decodes.store._names.values()})
+    prompts = "0 captured" if prefills is None else f"{prefills.num_replays} captured"
+    given_up = [shelf.store.refusal for shelf in (decodes, prefills) if shelf is not None and shelf.store.refusal]
+    return (
+        f"{decodes.num_replays} captured decodes, {decodes.num_ahead} begun ahead; steps {names}; "
+        f"prompts {prompts}; given up: {given_up or 'nothing'}"
+    )
+
+
+def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]], list[float], str]:
+    began = time.perf_counter()
+    with _load(folder, size, **arguments) as llm:
         loaded = time.perf_counter() - began
-        outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
-        runner: Any = getattr(llm._engine._core.runner, "own", llm._engine._core.runner)
-        decodes = getattr(runner, "decodes", None)
-        steps = (
-            "eager"
-            if decodes is None
-            else (
-                f"{decodes.num_replays} captured decodes, {decodes.num_ahead} begun ahead; "
-                f"steps {sorted(set(decodes.store._names.values()))}; "
-                f"given up: {decodes.store.refusal or 'nothing'}; "
-                f"prompts {runner.prefills.num_replays if runner.prefills else 0} captured"
-            )
-        )
-        notes = f"loaded in {loaded:.1f} s, {steps}; {' '.join(llm.notices)}"
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+        outputs = _asked(llm)
+        notes = f"loaded in {loaded:.1f} s, {_steps(llm)}; {' '.join(llm.notices)}"
     first = [(output.outputs[0].logprobs or [{}])[0][output.outputs[0].token_ids[0]].logprob for output in outputs]
-    return tokens, first, notes
+    return _tokens(outputs), first, notes
 
 
 def _compare(name: str, folder: Path, dtype: str, **arguments: object) -> None:
@@ -128,26 +162,65 @@ def _compare(name: str, folder: Path, dtype: str, **arguments: object) -> None:
         assert one == two
 
 
-def _llama() -> Path:
+def _random(shape: dict[str, Any]) -> Path:
     folder = Path(tempfile.mkdtemp())
-    write_checkpoint(folder, SMALL_LLAMA, torch.float16, GPU, std=LARGE_STD / 2)
+    write_checkpoint(folder, shape, torch.float16, GPU, std=LARGE_STD / 2)
     return folder
 
 
 def tokens() -> None:
     """Two processes, eager, in float32 and float16."""
     _compare("eager: the model in the box (OPT)", bundled_folder(), "float32", enforce_eager=True)
-    _compare("eager: Llama, 1,024 wide", _llama(), "float16", enforce_eager=True)
+    _compare("eager: Llama, 1,024 wide", _random(SMALL_LLAMA), "float16", enforce_eager=True)
 
 
 def captured() -> None:
     """The same with captured steps, sums by the kernel over memory that both processes have."""
     _compare("captured: the model in the box (OPT)", bundled_folder(), "float16")
-    _compare("captured: Llama, 1,024 wide", _llama(), "float16")
+
+
+def exact() -> None:
+    """Captured steps in float32, whose tokens are the same."""
     _compare("captured: the model in the box (OPT)", bundled_folder(), "float32")
 
 
-CHECKS = {check.__name__: check for check in (kernel, nccl, tokens, captured)}
+def llama() -> None:
+    """Captured steps of a wider model."""
+    _compare("captured: Llama, 1,024 wide", _random(SMALL_LLAMA), "float16")
+
+
+def mixtures() -> None:
+    """Experts, norms over all heads, sinks, captured through their modules."""
+    _compare("captured: OLMoE, 512 wide", _random(OLMOE), "float16")
+    _compare("captured: gpt-oss, 512 wide", _random(GPT_OSS), "float16")
+
+
+def drafts() -> None:
+    """A draft model, whole beside the first part: the one in the box for itself, so that drafts hold."""
+    plain = replace(GREEDY, logprobs=None)
+    with _load(bundled_folder(), 2, speculative_config={"model": str(bundled_folder())}) as llm:
+        llm._engine._core.scheduler.drafts.worth = None
+        found, stats, steps = _tokens(_asked(llm, plain)), llm.stats(), _steps(llm)
+    with _load(bundled_folder(), 2) as llm:
+        same = [a == b for a, b in zip(_tokens(_asked(llm, plain)), found, strict=True)]
+    print(f"drafts: {stats.accepted_tokens} of {stats.draft_tokens} accepted; replies like those without: {same}; "
+          f"{steps}", flush=True)  # fmt: skip
+
+
+def company() -> None:
+    """Replies that are the same alone and together, bit for bit, over two ranks."""
+    with _load(_random(SMALL_LLAMA), 2, dtype="float16", batch_invariant=True, enable_prefix_caching=False) as llm:
+        together = _asked(llm)
+        for prompt, beside in zip(PROMPTS, together, strict=True):
+            [alone] = llm.generate([{"prompt_token_ids": prompt}], GREEDY, use_tqdm=False)
+            assert alone.outputs[0].token_ids == beside.outputs[0].token_ids
+            assert alone.outputs[0].logprobs == beside.outputs[0].logprobs
+        print(f"company: the same bits alone and together; {_steps(llm)}", flush=True)
+
+
+CHECKS = {
+    check.__name__: check for check in (kernel, nccl, tokens, captured, exact, llama, mixtures, drafts, company)
+}
 
 
 def main(names: list[str]) -> int:

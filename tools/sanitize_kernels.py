@@ -2,6 +2,7 @@
 
     compute-sanitizer --tool racecheck python -m tools.sanitize_kernels
     compute-sanitizer --tool memcheck --report-api-errors no python -m tools.sanitize_kernels
+    python -m tools.sanitize_kernels ranks experts     # these kinds alone
 
 The sanitizer's racecheck stops inside matrix products of torch's own libraries, so tensors are made on the CPU, and
 what the kernels leave is compared there with the torch version of the same op.
@@ -37,6 +38,7 @@ from tools.sanitize_case import (
 )
 from tools.sanitize_experts import expert_cases
 from tools.sanitize_quantized import quantized_cases
+from tools.sanitize_ranks import rank_cases
 from tools.sanitize_sampling import sampling_cases
 from tools.sanitize_steps import step_cases
 
@@ -189,22 +191,26 @@ def swap_case() -> bool:
     return same
 
 
-def main() -> int:
-    """Returns 1 if any kernel is wrong."""
+CASES = {
+    "decode": decode_cases,
+    "prefill": prefill_cases,
+    "cache": cache_cases,
+    "bytes": byte_cases,
+    "experts": expert_cases,
+    "quantized": quantized_cases,
+    "steps": step_cases,
+    "sampling": sampling_cases,
+    "ranks": rank_cases,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the cases of these names, or all; returns 1 if any kernel is wrong."""
     torch.manual_seed(0)
-    results = [
-        *decode_cases(),
-        *prefill_cases(),
-        *cache_cases(),
-        *byte_cases(),
-        *expert_cases(),
-        *quantized_cases(),
-        *step_cases(),
-        *sampling_cases(),
-    ]
+    results = [right for name in names or CASES for right in CASES[name]()]
     print(f"{sum(results)} of {len(results)} right")
     return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -149,6 +149,8 @@ struct Partials {
   }
 };
 
+constexpr int PARTS_AT_ONCE = 8;  // under way: each time takes as long as an answer of the L2 cache
+
 // Merges the `num_parts` partials of `num_rows` rows and writes them; `output_of(row)` says where to,
 // `slot_of(row)` where from. All threads of the thread block take part: where they are more than there are pieces,
 // several merge every so many-th part of one piece, and the first of them puts that together.
@@ -163,9 +165,15 @@ __device__ __forceinline__ void merge_parts(const Partials& partials, int num_pa
   for (int i = first; i < num_pieces; i += NUM_THREADS) {
     const int row = i / ROW_PIECES, index = i % ROW_PIECES;
     Piece merged;
-#pragma unroll 4
-    for (int part = sharer; part < num_parts; part += num_sharers) {
-      merged.merge(partials.load(slot_of(row), part, index));
+    for (int part = sharer; part < num_parts; part += PARTS_AT_ONCE * num_sharers) {
+      Piece loaded[PARTS_AT_ONCE];
+#pragma unroll
+      for (int k = 0; k < PARTS_AT_ONCE; k++) {
+        const int other = part + k * num_sharers;
+        if (other < num_parts) loaded[k] = partials.load(slot_of(row), other, index);
+      }
+#pragma unroll
+      for (int k = 0; k < PARTS_AT_ONCE; k++) merged.merge(loaded[k]);
     }
     if (num_sharers == 1) {
       write_piece(output_of(row), index, merged);

@@ -47,8 +47,10 @@ static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES,
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
 #if CACHE_KIND
 using EightTokens = uint2;  // of a dimension of V
+constexpr bool NEIGHBOURS = CONVERTS<Element>;  // whether pairs of operands are, and may be no numbers
 #else
 using EightTokens = uint4;
+constexpr bool NEIGHBOURS = true;
 #endif
 constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;  // elements between rows of P in shared memory; no bank conflicts
 
@@ -231,7 +233,7 @@ struct DecodeWarp {
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * WIDE_UNIT<Element>;
+        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * PAIRS_UNIT<Element>;
       }
 #endif
     }
@@ -246,21 +248,18 @@ struct DecodeWarp {
 #endif
   };
 
-  // Eight elements in the order in which `widen_four` gives four bytes.
+  // Eight elements in the order in which `as_pairs` gives four bytes.
   __device__ __forceinline__ static uint4 in_pairs(uint4 elements) {
-#if CACHE_KIND
+    if (NEIGHBOURS) return elements;
     const auto low = [](uint32 a, uint32 b) { return (a & 0xffffu) | b << 16; };
     const auto high = [](uint32 a, uint32 b) { return a >> 16 | (b & 0xffff0000u); };
     return make_uint4(low(elements.x, elements.y), high(elements.x, elements.y), low(elements.z, elements.w),
                       high(elements.z, elements.w));
-#else
-    return elements;
-#endif
   }
 
   // Where token `g` of eight has its weight, in the same order.
   __device__ __forceinline__ int weight_place() const {
-    return CACHE_KIND ? (g & 4) | (g & 1) << 1 | (g >> 1 & 1) : g;
+    return NEIGHBOURS ? g : (g & 4) | (g & 1) << 1 | (g >> 1 & 1);
   }
 
   // The `product`-th A operand of two rows of a tile.
@@ -269,8 +268,8 @@ struct DecodeWarp {
     const uint32* first = reinterpret_cast<const uint32*>(&low);
     const uint32* second = reinterpret_cast<const uint32*>(&high);
 #if CACHE_KIND
-    widen_four<Element>(first[product], a[0], a[2]);
-    widen_four<Element>(second[product], a[1], a[3]);
+    as_pairs<Element>(first[product], a[0], a[2]);
+    as_pairs<Element>(second[product], a[1], a[3]);
 #else
     a[0] = first[2 * product], a[1] = second[2 * product];
     a[2] = first[2 * product + 1], a[3] = second[2 * product + 1];
@@ -311,7 +310,7 @@ struct DecodeWarp {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const uint32 both = __shfl_sync(FULL_WARP, scales, 8 * i + g);
-      taken.keys[i] = scale_of(both >> 16) * WIDE_UNIT<Element>;
+      taken.keys[i] = scale_of(both >> 16) * PAIRS_UNIT<Element>;
       taken.values[i] = scale_of(both & 0xffffu) * inverse;
     }
 #endif
@@ -430,9 +429,9 @@ struct DecodeWarp {
 
   __device__ __forceinline__ void multiply_values(const uint4 (&weight)[ROW_TILES], const PagedContext& context,
                                                   int position, bool at_edge, int part) {
-    // What lies outside the context may be anything, NaN too, and zero times NaN is NaN. Bytes are always numbers.
+    // What lies outside the context may be anything, NaN too, and zero times NaN is NaN. Other bytes are numbers.
     uint32 keep[4];
-    if (!CACHE_KIND && at_edge) {
+    if (NEIGHBOURS && at_edge) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const int token = position + 8 * q + 2 * i;
@@ -445,7 +444,7 @@ struct DecodeWarp {
       uint32 first[4], second[4];
       operand(first, value[d][0], value[d][1], 0);
       operand(second, value[d][0], value[d][1], 1);
-      if (!CACHE_KIND && at_edge) {
+      if (NEIGHBOURS && at_edge) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           first[i] &= keep[i / 2];

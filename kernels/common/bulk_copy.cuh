@@ -9,6 +9,13 @@
 // What the thread has written to shared memory and which barriers it has initialised, before copies get there.
 __device__ __forceinline__ void show_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Whether this is the one lane of a whole warp that is to ask for copies.
+__device__ __forceinline__ bool is_elected() {
+  uint32 elected;
+  asm volatile("{.reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p;}" : "=r"(elected));
+  return elected != 0;
+}
+
 // 16 bytes or a multiple, told to `barrier`.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32 bytes, uint32 barrier,
                                           uint64 policy = pass_through_cache()) {

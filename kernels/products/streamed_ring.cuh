@@ -28,6 +28,9 @@
 #ifndef STAGES
 #define STAGES 6
 #endif
+#ifndef IN_FLIGHT
+#define IN_FLIGHT STAGES  // stages that are asked for and have not come, at most
+#endif
 #ifndef GROUP
 #define GROUP 1  // units that are made at a time, so that they share an input, or the end of their sums
 #endif
@@ -144,9 +147,8 @@ __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
 
 // One stage of a unit, whose rows lie in RUNS runs of rows that follow each other; `run_of(i)` is run i, from the
 // stage's first inner element on. `more` bytes come along.
-// NOTE: by one thread, in whose code everything is the same for all lanes: a copy is an instruction of the whole
-// warp, and with an address of its own for every lane there are three times as many instructions between two
-// copies.
+// NOTE: by the lane that is elected: a copy is an instruction of the whole warp, and the compiler knows of no other
+// single lane that its addresses are those of all. It makes a loop around each copy otherwise, of some 70 cycles.
 template <int RUNS, typename RunOf>
 __device__ __forceinline__ void fill_stage(StreamShared& shared, int stage, int num_features, int more,
                                            RunOf run_of) {
@@ -191,10 +193,10 @@ __device__ __forceinline__ void fill_scales(StreamShared& shared, const Streamed
 template <int RUNS, typename RowOf>
 __device__ __forceinline__ void fill_ring(StreamShared& shared, const StreamedWeight& weight, int num_units,
                                           RowOf row_of) {
-  if (threadIdx.x != NUM_THREADS) return;
+  if (!is_elected()) return;
   const int own = ceil_div(num_units - static_cast<int>(blockIdx.x), gridDim.x);  // units
   int filled = 0;
-  Ring<STAGES> at;
+  Ring<STAGES> at, coming;
 #pragma unroll 1
   for (int first = 0; first < own; first += GROUP) {
 #pragma unroll 1
@@ -202,6 +204,10 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const StreamedWe
       const int index = first + i % GROUP, stage = i / GROUP;
       if (index >= own) continue;
       if (filled >= STAGES) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
+      if (IN_FLIGHT < STAGES && filled >= IN_FLIGHT) {
+        wait(shared_address(&shared.filled[coming.stage]), coming.parity);
+        coming.advance();
+      }
       const int num_features = SHARES_OUT || stage + 1 < ROW_STAGES ? STAGE_FEATURES : LAST_FEATURES;
       const auto row_of_run = [&](int run) { return row_of(unit_here(index), run); };
       int more = 0;
@@ -223,7 +229,7 @@ __device__ __forceinline__ void fill_ring(StreamShared& shared, const StreamedWe
 // Brings the norm's numbers in; they do not depend on the kernel before.
 __device__ __forceinline__ void fill_norm(StreamShared& shared, const Element* norm_weight,
                                           const Element* norm_bias) {
-  if (threadIdx.x != NUM_THREADS) return;
+  if (!is_elected()) return;
   constexpr uint32 BYTES = IN_FEATURES * sizeof(Element);
   const uint32 barrier = shared_address(&shared.norm_filled);
   const bool shifted = NORM == LAYER_NORM && norm_bias != nullptr;

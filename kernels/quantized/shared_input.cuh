@@ -35,12 +35,19 @@ __device__ __forceinline__ void sum_stage(InputSums (*sums)[ROOM], const StreamP
 }
 
 // Of which a warp holds all that it multiplies. Columns of `mma` for tokens that there is no room for have the last
-// one's again.
+// one's again. What rows of one stage take has room in registers: shared memory is busy enough with weights.
 struct StreamInput {
+  static constexpr bool IS_HELD = ROW_STAGES == 1;
+
   const uint4* pieces;  // the lane's of all steps, four apart
+  uint4 held[IS_HELD ? STEPS : 1];
 
   __device__ __forceinline__ void load(StreamShared& shared, const StreamPlace& place) {
     pieces = shared.tokens[min(place.g, SHARED_TOKENS - 1)] + place.warp * STEPS * 4 + place.q;
+    if (IS_HELD) {
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) held[s] = pieces[s * 4];
+    }
     if (!SUMS_INPUT) return;
 #pragma unroll 1
     for (int i = 0; i < ROW_STAGES; i++) {
@@ -50,6 +57,8 @@ struct StreamInput {
   }
   __device__ __forceinline__ void begin_group() {}
   __device__ __forceinline__ void begin_stage() {}
-  __device__ __forceinline__ uint4 piece(int stage, int s) const { return pieces[(stage * STAGE_STEPS + s) * 4]; }
+  __device__ __forceinline__ uint4 piece(int stage, int s) const {
+    return IS_HELD ? held[s] : pieces[(stage * STAGE_STEPS + s) * 4];
+  }
   __device__ __forceinline__ void end_stage(int) {}
 };

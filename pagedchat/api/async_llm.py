@@ -89,7 +89,8 @@ class AsyncLLM:
             name = "model" if model is not None else next(iter(keywords))
             raise InvalidValueError(f"{name} is given beside link.", "The engine behind a link has a model.")
         if link is None:
-            link = EngineClient(engine_config("AsyncLLM()", DEFAULT_MODEL if model is None else model, keywords))
+            config = engine_config("AsyncLLM()", DEFAULT_MODEL if model is None else model, keywords)
+            link = EngineClient(config, follows_steps=False)
         self._link: EngineLink = link
         self._info: EngineReady | None = None
         self._reader: asyncio.Task[None] | None = None

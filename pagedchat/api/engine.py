@@ -228,7 +228,7 @@ class LLMEngine:
         """
         with self._turns:
             self._requests.follow(self._step_checked())
-            return [request.output() for request in self._requests.take_news()]
+            return [self._requests.output(request) for request in self._requests.take_news()]
 
     def params(self, given: SamplingParams | None) -> SamplingParams:
         """What a request goes by that was given these: a copy, or where it was given none, the model's own.

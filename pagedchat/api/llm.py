@@ -273,8 +273,7 @@ class LLM:
         with self._turn() as interrupts:
             ids = list(itertools.islice(self._request_ids, len(many)))
             found: dict[str, BeamSearchOutput] = {}
-            bar = tqdm(total=len(ids), desc="Prompts", unit="prompt", disable=not use_tqdm or len(ids) < 2)
-            with bar as progress, self._unless_finished(ids):
+            with _progress(len(ids), shown=use_tqdm and len(ids) > 1) as advance, self._unless_finished(ids):
                 for request_id, prompt in zip(ids, many, strict=True):
                     self._engine.add_beam_search(request_id, prompt, params)
                     interrupts.let_through()
@@ -285,7 +284,7 @@ class LLM:
                         output = self._engine.take_beam_search(request_id)
                         if output is not None:
                             found[request_id] = output
-                            progress.update(1)
+                            advance(1)
             self._engine.prepare()
             return [found[request_id] for request_id in ids]
 
@@ -392,8 +391,7 @@ class LLM:
         ids = list(itertools.islice(self._request_ids, len(prompts)))
         finished: dict[str, RequestOutput | None] = dict.fromkeys(ids)
         num_left = len(ids)
-        bar = tqdm(total=num_left, desc="Prompts", unit="prompt", disable=not show_progress)
-        with bar as progress, self._unless_finished(ids):
+        with _progress(num_left, shown=show_progress) as advance, self._unless_finished(ids):
             for request_id, prompt, one in zip(ids, prompts, params, strict=True):
                 self._engine.add_request(request_id, prompt, one, output_kind=RequestOutputKind.FINAL_ONLY)
                 interrupts.let_through()
@@ -404,7 +402,7 @@ class LLM:
                     done = [request_id for request_id in list(self._unread) if request_id in finished]
                     finished.update({request_id: self._unread.pop(request_id) for request_id in done})
                     num_left -= len(done)
-                    progress.update(len(done))
+                    advance(len(done))
         self._engine.prepare()
         return [output for output in finished.values() if output is not None]
 
@@ -444,3 +442,14 @@ class LLM:
             self._unread[output.request_id] = output
             if output.request_id not in self._asked:  # left meanwhile
                 self._unread.pop(output.request_id, None)
+
+
+@contextmanager
+def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
+    """A bar over so many prompts, to be told of each number that is done; making one that is not shown would take
+    as long as scheduling a prompt."""
+    if not shown:
+        yield int
+        return
+    with tqdm(total=total, desc="Prompts", unit="prompt") as bar:
+        yield bar.update

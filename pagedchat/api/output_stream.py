@@ -7,9 +7,11 @@ engine nor link.
 import asyncio
 from dataclasses import dataclass, field
 
+import msgspec
+
 from pagedchat.cache_events import FinishReason
 from pagedchat.engine.sampling_params import RequestOutputKind
-from pagedchat.outputs import CompletionOutput, PositionLogprobs, RequestOutput
+from pagedchat.outputs import CompletionOutput, PositionLogprobs, RequestOutput, RequestStateStats
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class OutputStream:
         self._prompt_token_ids: list[int] = []
         self._prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._num_cached_tokens = 0
+        self._num_tokens = 0
+        self._metrics: RequestStateStats | None = None
         self._error: Exception | None = None
         self._news = asyncio.Event()
 
@@ -87,6 +91,8 @@ class OutputStream:
         if delta.prompt_logprobs is not None:
             self._prompt_logprobs = delta.prompt_logprobs
         self._num_cached_tokens = delta.num_cached_tokens
+        self._num_tokens += sum(len(one.token_ids) for one in delta.outputs)
+        self._metrics = delta.metrics or self._metrics
         self.is_over = delta.finished
         if self.is_over or not self._only_last:
             self._news.set()
@@ -130,4 +136,11 @@ class OutputStream:
             finished=self.is_over,
             num_cached_tokens=self._num_cached_tokens,
             prompt_logprobs=prompt_logprobs,
+            metrics=self._stats(),
         )
+
+    def _stats(self) -> RequestStateStats | None:
+        """As they were told last: with the first output and the last, between which there are more tokens."""
+        if self._metrics is None:
+            return None
+        return msgspec.structs.replace(self._metrics, num_generation_tokens=self._num_tokens)

@@ -11,6 +11,7 @@ from pagedchat.bench.drafts.arguments import DRAFTS_HELP, add_drafts_options
 from pagedchat.bench.engine.arguments import ENGINE_HELP, add_engine_options
 from pagedchat.bench.kernels.arguments import KERNELS_HELP, add_kernels_options
 from pagedchat.bench.quality.arguments import QUALITY_HELP, add_quality_options
+from pagedchat.bench.ranks.arguments import RANKS_HELP, add_ranks_options
 from pagedchat.bench.serve.arguments import SERVE_HELP, add_serve_options
 from pagedchat.bench.step.arguments import STEP_HELP, add_step_options
 from pagedchat.bench.ui.arguments import UI_HELP, add_ui_options
@@ -23,6 +24,7 @@ _BENCHMARKS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = 
     "drafts": (DRAFTS_HELP, add_drafts_options),
     "quality": (QUALITY_HELP, add_quality_options),
     "serve": (SERVE_HELP, add_serve_options),
+    "ranks": (RANKS_HELP, add_ranks_options),
     "ui": (UI_HELP, add_ui_options),
 }
 

@@ -36,6 +36,10 @@ def run_bench(args: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each
         from pagedchat.bench.serve.main import run_serve_bench  # noqa: PLC0415 - loads torch
 
         return run_serve_bench(args)
+    if args.benchmark == "ranks":
+        from pagedchat.bench.ranks.main import run_ranks_bench  # noqa: PLC0415 - loads torch
+
+        return run_ranks_bench(args)
     if args.benchmark == "cpu":
         from pagedchat.bench.cpu.main import run_cpu_bench  # noqa: PLC0415 - loads torch, which must come after that
 

@@ -13,6 +13,8 @@ import msgspec
 
 from pagedchat.cache_events import FinishReason
 from pagedchat.chat.identity import new_id
+from pagedchat.chat.open_reply import OpenReply
+from pagedchat.chat.returned_prompts import ReturnedPrompts
 from pagedchat.chat.tree import ROOT, ConversationTree, shared_length
 from pagedchat.chat.turns import Ending, Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -54,6 +56,9 @@ class Notice:
 class ChatSession:
     """One chat. `version` grows with every change, so that a screen knows when to draw again."""
 
+    beam_width = 0
+    """Beams with which the reply that is being written is searched; 0: it is written token by token."""
+
     def __init__(
         self,
         session_id: int,
@@ -77,13 +82,6 @@ class ChatSession:
         self.system = system
         self.entries: list[Entry] = []
         self.state: SessionState = "idle"
-        self.open_text = ""
-        """What the running request has written so far."""
-        self.num_open_tokens = 0
-        self.open_told: list[ToldToken] = []
-        """How likely its tokens were, as far as that was asked for and told."""
-        self.open_turn_id = 0
-        """The `turn_id` of the reply that is being written."""
         self.request_id: int | None = None
         """The running request; `None` when there is none."""
         self.stop_requested = False
@@ -106,13 +104,9 @@ class ChatSession:
         self._branch_of = (0, 0, ROOT)
         self._branch = (1, 1)
         """What `branch` found last, and where the chat stood then: titles ask again and again."""
-        self._returned = ""
-        self._taken_up = ""
-        self._replaced: Entry | None = None
-        self._restarted = self._goes_on = False
-        self._told_from: tuple[int, int] | None = (0, 0)
-        """Characters and tokens of the reply that were there before the request; None: of some nothing is told, so
-        that nothing can be told of the rest."""
+        self._reply = OpenReply(turn_id=0)
+        """That is being written."""
+        self._prompts_back = ReturnedPrompts()
 
     # --- reading ------------------------------------------------------------------------------------
 
@@ -125,6 +119,26 @@ class ChatSession:
     def busy(self) -> bool:
         """Whether a request is queued or running."""
         return self.request_id is not None
+
+    @property
+    def open_text(self) -> str:
+        """What the running request has written so far."""
+        return self._reply.text
+
+    @property
+    def num_open_tokens(self) -> int:
+        """In how many tokens."""
+        return self._reply.num_tokens
+
+    @property
+    def open_told(self) -> list[ToldToken]:
+        """How likely these were, as far as that was asked for and told."""
+        return self._reply.told
+
+    @property
+    def open_turn_id(self) -> int:
+        """The `turn_id` of the reply that is being written."""
+        return self._reply.turn_id
 
     @property
     def turns(self) -> list[Turn]:
@@ -160,17 +174,15 @@ class ChatSession:
     @property
     def returned(self) -> str:
         """What `take_returned` will give."""
-        return self._returned
+        return self._prompts_back.text
 
     def take_returned(self) -> str:
         """Prompts that were not answered and go back to be edited, once; empty if there are none."""
-        text, self._returned = self._returned, ""
-        return text
+        return self._prompts_back.take()
 
     def take_taken_up(self) -> str:
         """A prompt that was given back to be edited before it was known to be answered, once; empty if none was."""
-        text, self._taken_up = self._taken_up, ""
-        return text
+        return self._prompts_back.take_taken_up()
 
     # --- what the user does -------------------------------------------------------------------------
 
@@ -194,12 +206,12 @@ class ChatSession:
 
     def return_prompt(self, prompt: str) -> None:
         """Give a prompt, or what was begun of one, back to be edited."""
-        self._give_back(prompt)
+        self._prompts_back.give_back(prompt)
         self.version += 1
 
     def return_queue(self) -> None:
         """Give all queued prompts back to be edited."""
-        self._give_back(*self.queue)
+        self._prompts_back.give_back(*self.queue)
         self.queue.clear()
         self.version += 1
 
@@ -227,46 +239,33 @@ class ChatSession:
         """Ask the last prompt again in place of its reply; false if there is nothing to ask again."""
         if self.busy or not self.entries:
             return False
-        self._replaced = self.entries.pop()  # a reply, as is the last entry of every chat that is not busy
-        self._begin(request_id)
+        replaced = self.entries.pop()  # a reply, as is the last entry of every chat that is not busy
+        self._begin(request_id, OpenReply(replaced))
         return True
 
     def take_up(self, prompt: Entry, request_id: int) -> None:
         """A request that this program has not sent is being answered; its prompt is not to be edited any more."""
-        self._is_asked(prompt.turn.text)
+        self._prompts_back.is_asked(prompt.turn.text)
         self._add(prompt)
         self._begin(request_id)
 
     def go_on_with(self, reply: Entry, request_id: int) -> None:
         """As above, of a request whose reply, the chat's last entry, is not all that there is."""
         self.entries.pop()
-        self._is_asked(self.entries[-1].turn.text)
-        self._begin(request_id)
-        self.open_turn_id, self.open_text = reply.turn_id, reply.turn.text
+        self._prompts_back.is_asked(self.entries[-1].turn.text)
+        self._begin(request_id, OpenReply(turn_id=reply.turn_id))
+        self._reply.text = reply.turn.text
 
     def go_on(self, request_id: int) -> bool:
         """Go on with a reply that was cut short; false if the last one was not. What it has comes first."""
         if not self.can_go_on:
             return False
-        self._replaced = self.entries.pop()
-        self._begin(request_id)
-        self.open_text = self._replaced.turn.text
-        self._goes_on = True
-        whole = bool(self._replaced.told) and self._replaced.told[-1].end >= len(self.open_text)
-        self.open_told = list(self._replaced.told) if whole else []
-        self._told_from = (len(self.open_text), len(self.open_told)) if whole else None
+        self._begin(request_id, OpenReply.going_on(self.entries.pop()))
         return True
-
-    def _is_asked(self, prompt: str) -> None:
-        """A program that was killed may have kept it as a draft too, just before it was sent."""
-        self._returned = without(self._returned, prompt)
-        self._taken_up = prompt
 
     def hear_anew(self, begun: str) -> None:
         """All that the running request has written comes again; `begun` is what it goes on with, or nothing."""
-        self._goes_on = bool(begun)
-        if begun:
-            self.open_text = begun
+        self._reply.hear_anew(begun)
 
     def cut(self) -> None:
         """End the running request here and now, with the text that it has; nobody else will report its end."""
@@ -291,11 +290,8 @@ class ChatSession:
         """A second chat with the same turns; while a reply is being written it is written on in both."""
         child = self.fork_at(session_id, len(self.entries))
         if self.busy:
-            child._begin(request_id)
-            child._replaced = self._replaced
-            child.state, child.open_text = self.state, self.open_text
-            child._goes_on, child._told_from = self._goes_on, self._told_from
-            child.num_open_tokens, child.open_told = self.num_open_tokens, self.open_told.copy()
+            child._begin(request_id, self._reply.forked())
+            child.state = self.state
         return child
 
     def fork_in_reply(
@@ -306,8 +302,7 @@ class ChatSession:
         child = self.fork_at(session_id, num_entries)
         child._begin(request_id)
         written = self.entries[num_entries].turn.text if num_entries < len(self.entries) else self.open_text
-        child.open_text, child.open_told = written[: begun[-1].start], list(begun)
-        child.num_open_tokens = len(begun)
+        child._reply.begin_with(written[: begun[-1].start], begun)
         return child
 
     def fork_at(self, session_id: int, num_entries: int) -> "ChatSession":
@@ -325,7 +320,7 @@ class ChatSession:
         """Turns of before, as a file has them, in a chat that is new; a prompt without a reply is to be edited."""
         self.entries = list(entries)
         self.tree.add_path(self.entries)
-        self._give_back(unanswered)
+        self._prompts_back.give_back(unanswered)
         self.version += 1
 
     # --- what the engine says -----------------------------------------------------------------------
@@ -333,13 +328,10 @@ class ChatSession:
     def start(self) -> None:
         """The engine has begun with the request and will tell all of its text from the start.
 
-        A fork made in mid-reply already shows its source's text; the first piece to come takes its place. Where a
-        reply goes on, what it goes on with stays before it.
+        A fork made in mid-reply already shows its source's text, in whose place it comes.
         """
         self.state = "running"
-        self._restarted = not self._goes_on
-        if self._goes_on and self._replaced is not None:
-            self.open_text = self._replaced.turn.text
+        self._reply.start()
         self.version += 1
 
     def wait(self, message: str) -> None:
@@ -353,24 +345,9 @@ class ChatSession:
         """More text of the reply, or with `anew` all of it; and what is told of its tokens, the first so many left
         out."""
         self.state = "running"
-        self._restarted = self._restarted or anew
-        self._take_told(told, num_told)
-        self.open_text = text if self._restarted else self.open_text + text
-        self._restarted = False
-        self.num_open_tokens = num_tokens
+        self._reply.append(text, num_tokens, told, num_told, anew=anew)
         self.progress = ""
         self.version += 1
-
-    def _take_told(self, told: Sequence[ToldToken], num_told: int) -> None:
-        """Of a token with which the reply was to begin only its place is told; the rest may be known."""
-        if self._told_from is None or num_told + self._told_from[1] > len(self.open_told):
-            return  # something was missed: nothing would be in its place
-        characters, tokens = self._told_from
-        for index, token in enumerate(told, num_told + tokens):
-            known = self.open_told[index] if index < len(self.open_told) else token
-            found = known if token.rank == 0 and known.token_ids[0] == token.token_ids[0] else token
-            start, end = token.start + characters, token.end + characters
-            self.open_told[index : index + 1] = [msgspec.structs.replace(found, start=start, end=end)]
 
     def finish(self, reason: FinishReason, figures: RequestFinished | None = None) -> None:
         """The reply is done."""
@@ -419,7 +396,7 @@ class ChatSession:
         there is none."""
         where = self.tree.version, len(self.entries), self.entries[-1].turn_id if self.entries else ROOT
         if where != self._branch_of:
-            place, siblings = self._last_choice()
+            place, siblings = self.tree.last_choice(self.entries)
             self._branch_of, self._branch = where, (place + 1, max(1, len(siblings)))
         return self._branch
 
@@ -438,16 +415,8 @@ class ChatSession:
 
     def sibling(self, step: int) -> int | None:
         """The neighbour of the last turn that has siblings: the one before (-1) or behind (1); None at the end."""
-        place, siblings = self._last_choice()
+        place, siblings = self.tree.last_choice(self.entries)
         return siblings[place + step] if 0 <= place + step < len(siblings) else None
-
-    def _last_choice(self) -> tuple[int, list[int]]:
-        """The siblings of the last turn that has some, and which of them it is; none of them if none has."""
-        for entry in reversed(self.entries):
-            siblings = self.tree.siblings(entry.turn_id)
-            if len(siblings) > 1:
-                return siblings.index(entry.turn_id), siblings
-        return 0, []
 
     def _stand_on(self, path: list[Entry]) -> bool:
         if self.busy or shared_length(path, self.entries) == max(len(path), len(self.entries)):
@@ -466,48 +435,24 @@ class ChatSession:
         self.tree.add(entry, self.entries[-1].turn_id if self.entries else ROOT)
         self.entries.append(entry)
 
-    def _begin(self, request_id: int) -> None:
+    def _begin(self, request_id: int, reply: OpenReply | None = None) -> None:
         self.request_id = request_id
         self.state = "queued"
-        self.open_text, self.num_open_tokens, self.open_told = "", 0, []
-        self.open_turn_id = new_id()
-        self.stop_requested = self._restarted = self._goes_on = False
-        self._told_from = (0, 0)
-        self.notice, self.progress = None, ""
+        self._reply = reply or OpenReply()
+        self.stop_requested = False
+        self.notice, self.progress, self.beam_width = None, "", 0
         self.version += 1
 
     def _end(self, ending: Ending) -> None:
         """Close the request. One that wrote nothing and was cut short leaves no trace but its prompt."""
-        if self._goes_on and self._replaced is not None and self.open_text == self._replaced.turn.text:
-            self._add(self._replaced)  # nothing came
-        elif self.open_text or ending in ("complete", "length"):
-            told = within(self.open_told, len(self.open_text))
-            self._add(Entry(Turn("assistant", self.open_text), ending, self.open_turn_id, told))
-        elif self._replaced is not None:
-            self._add(self._replaced)
+        left = self._reply.entry(ending)
+        if left is not None:
+            self._add(left)
         elif self.entries and self.entries[-1].turn.role == "user":
             prompt = self.entries.pop().turn.text
             if self.entries or not self.summed_up:  # else nobody wrote it
-                self._give_back(prompt)
+                self._prompts_back.give_back(prompt)
         self.state = ending if ending in ("stopped", "interrupted") else "idle"
-        self.open_text, self.num_open_tokens, self.open_told, self.progress = "", 0, [], ""
-        self.request_id, self._replaced, self.stop_requested = None, None, False
-        self._goes_on = False
+        self._reply, self.progress = OpenReply(turn_id=self._reply.turn_id), ""
+        self.request_id, self.stop_requested = None, False
         self.version += 1
-
-    def _give_back(self, *prompts: str) -> None:
-        """Unanswered prompts stand in the order in which they were asked."""
-        asked_before = [prompt for prompt in (*prompts, self._returned) if prompt]
-        self._returned = "\n\n".join(asked_before)
-
-
-def without(drafts: str, prompt: str) -> str:
-    """What is to be edited, without this prompt at its beginning."""
-    while drafts.startswith(f"{prompt}\n\n"):
-        drafts = drafts.removeprefix(f"{prompt}\n\n")
-    return "" if drafts.strip() == prompt.strip() else drafts
-
-
-def within(told: Sequence[ToldToken], length: int) -> tuple[ToldToken, ...]:
-    """Those of a reply's tokens that belong to its text of this length: not those of a stop string behind it."""
-    return tuple(token for token in told if token.start < length or token.start == token.end == length)

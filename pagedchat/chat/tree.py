@@ -74,6 +74,15 @@ class ConversationTree:
         """The turns with the same parent, this one among them; oldest first."""
         return [one for one in self._children[self._parents[turn_id]] if one == turn_id or self.is_answered(one)]
 
+    def last_choice(self, path: Sequence[Entry]) -> tuple[int, list[int]]:
+        """Of a path, the siblings of the last turn that has some, and which of them it is; none of them if none
+        has."""
+        for entry in reversed(path):
+            siblings = self.siblings(entry.turn_id)
+            if len(siblings) > 1:
+                return siblings.index(entry.turn_id), siblings
+        return 0, []
+
     def is_answered(self, turn_id: int) -> bool:
         """Whether it is a reply, or a prompt with one."""
         return self._entries[turn_id].turn.role == "assistant" or bool(self._children[turn_id])

@@ -32,7 +32,7 @@ pagedchat [OPTIONS]
        pagedchat inspect [URL]
        pagedchat replay FILE [OPTIONS]
        pagedchat serve [OPTIONS]
-       pagedchat stats [OPTIONS]
+       pagedchat stats [URL] [OPTIONS]
        pagedchat models [--json]
        pagedchat bench NAME [OPTIONS]
        pagedchat doctor [OPTIONS]"""
@@ -41,7 +41,7 @@ commands:
   replay FILE             the inspector over a recording, without a model or a GPU; --summary prints what is in it
   inspect [URL]           the inspector of a server that runs, read-only
   serve                   an OpenAI-compatible server; serve --help has its options
-  stats                   figures of the pagedchat that is running
+  stats [URL]             figures of the pagedchat that is running, or of a server elsewhere
   models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
@@ -72,7 +72,7 @@ _COMMANDS = {
     "inspect": "Show the inspector of a pagedchat serve that runs: its cache and its steps, and nobody's text.",
     "serve": "Serve one model by OpenAI's API: completions, chats and responses, streamed too. It listens on this "
     "machine alone, unless it is told otherwise. One server has one model at a time.",
-    "stats": "Print figures of the pagedchat that is running on this machine.",
+    "stats": "Print figures of the pagedchat that is running on this machine, or of the pagedchat serve at URL.",
     "models": "Print the models that this machine has, as --model takes them.",
     "bench": "Measure pagedchat on this machine.",
     "doctor": "Show what of CUDA is on this machine, and what every kernel takes of its GPU; or how a model "

@@ -73,6 +73,8 @@ def serve_options(args: argparse.Namespace) -> "ServeOptions":
     names = (
         "host",
         "port",
+        "ssl_certfile",
+        "ssl_keyfile",
         "max_queued",
         "max_body",
         "shutdown_seconds",
@@ -91,6 +93,8 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it listens")
     group.add_argument("--host", metavar="NAME", help="address; others than this machine's need a key (127.0.0.1)")
     group.add_argument("--port", type=int, metavar="N", help="0 takes any that is free (8000)")
+    group.add_argument("--ssl-certfile", metavar="FILE", help="certificate in PEM: speak HTTPS (HTTP)")
+    group.add_argument("--ssl-keyfile", metavar="FILE", help="its key in PEM (in --ssl-certfile)")
     group.add_argument(
         "--api-key",
         metavar="KEY",

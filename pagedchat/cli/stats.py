@@ -1,9 +1,11 @@
-"""`pagedchat stats`: asks a running pagedchat for its figures and prints them. Starts nothing.
+"""`pagedchat stats [URL]`: asks a running pagedchat for its figures and prints them, one on this machine by itself,
+a server anywhere by its URL. Starts nothing.
 
 The names in the figures are text, never escapes.
 """
 
 import argparse
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,19 @@ from pagedchat.chat.sanitize import one_line, sanitize, terminal_json
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics.runtime_folder import running
 from pagedchat.metrics.stats_socket import ask_stats
+from pagedchat.remote.address import address_of
 from pagedchat.units import format_size
 
 _COLUMNS = ("chat", "status", "tokens", "own", "shared", "tok/s")
+KEY_VARIABLE = "PAGEDCHAT_API_KEY"
 _NO_ENGINE = "there is no engine yet"
 
 
 def add_stats_options(parser: argparse.ArgumentParser) -> None:
     """Which running pagedchat to ask, and how to print what it says."""
+    parser.add_argument(
+        "url", nargs="?", metavar="URL", help="ask this pagedchat serve; its key is taken from PAGEDCHAT_API_KEY"
+    )
     parser.add_argument("--pid", type=_pid, metavar="N", help="ask this process, where several are running")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -30,11 +37,28 @@ def run_stats(args: argparse.Namespace) -> int:
 
     Raises:
         PagedChatError: none is running, none by that process id, or it does not answer.
-        InvalidValueError: several are running and none is named.
+        InvalidValueError: several are running and none is named, or it is no URL.
     """
+    if args.url is not None:
+        print(_of_server(args))
+        return 0
     answer = _ask(args.pid)
     print(terminal_json(answer, indent=2) if args.json else sanitize(stats_text(answer)))
     return 0
+
+
+def _of_server(args: argparse.Namespace) -> str:
+    """Somebody else's answer, which may be anything."""
+    from pagedchat.remote.stats import ask_server, not_understood  # noqa: PLC0415 - for those who give a URL
+
+    address = address_of("URL", args.url)
+    if args.pid is not None:
+        raise InvalidValueError("Both a URL and --pid are given.", "Give one of them.")
+    answer = ask_server(address, os.environ.get(KEY_VARIABLE, ""))
+    try:
+        return terminal_json(answer, indent=2) if args.json else sanitize(stats_text(answer))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise not_understood(address) from None
 
 
 def _ask(pid: int | None) -> dict[str, Any]:
@@ -80,10 +104,24 @@ def stats_text(answer: Mapping[str, Any]) -> str:
     """Everything, a line for each concern and one for each chat."""
     lines = [_title(answer), *_engine(answer), *_work(answer)]
     if answer["metrics_url"]:
-        lines.append(f"metrics  {answer['metrics_url']}")
+        lines.append(f"metrics  {one_line(answer['metrics_url'])}")
+    lines += _serves(answer)
     lines += ["", *_chats(answer["chats"])]
     beside = answer.get("beside")  # which older programs do not tell
     return "\n".join(lines if beside is None else [*lines, "", f"beside: {stats_text(beside)}"])
+
+
+def _serves(answer: Mapping[str, Any]) -> list[str]:
+    """Of a server: where, and for whom."""
+    serves = answer.get("serves")  # which terminals do not tell
+    if not serves:
+        return []
+    users = [
+        f"{serves[name]} {what}{'s' * (serves[name] != 1)}"
+        for name, what in (("requests", "request"), ("terminals", "terminal"), ("onlookers", "onlooker"))
+    ]
+    left = f", chats of {serves['left']} more that have left" if serves["left"] else ""
+    return [f"serves   {one_line(serves['url'])}: {', '.join(users)}{left}"]
 
 
 def _brief(answer: Mapping[str, Any]) -> str:
@@ -154,7 +192,8 @@ def _reason(chat: Mapping[str, Any]) -> str:
 def _row(chat: Mapping[str, Any]) -> tuple[str, ...]:
     name = f"{chat['session_id']} {one_line(chat['name'])}".rstrip()
     figures = (chat["tokens"], chat["blocks_own"], chat["blocks_shared"])
-    return name, chat["status"], *map(str, figures), f"{chat['tokens_per_second']:.0f}"
+    rate = chat["tokens_per_second"]  # which servers do not tell
+    return name, chat["status"], *map(str, figures), "" if rate is None else f"{rate:.0f}"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

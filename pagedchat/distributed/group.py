@@ -14,24 +14,19 @@ import torch
 import torch.distributed
 
 from pagedchat.distributed.mailboxes import SharedMailboxes
-from pagedchat.errors import KernelError
+from pagedchat.errors import DeviceError, KernelError
 from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
-from pagedchat.ops.ranks.reduce_add_norm import (
-    MOST_BYTES,
-    MOST_ROW_BYTES,
-    MOST_ROWS,
-    can_reduce,
-    reduce_add_norm,
-    sum_in_order,
-)
+from pagedchat.ops.ranks.reduce_add_norm import can_reduce, reduce_add_norm, reduce_in_pieces, sum_in_order
 
 log = logging.getLogger(__name__)
 
 dist: Any = torch.distributed
 """Its stubs lack half of what is there."""
 
+_TO_MEET = timedelta(seconds=30)
+"""For ranks to connect, once all of them are about to."""
 _TIMEOUT = timedelta(days=1)
 """Of one call. Ranks wait for one that reads slowly; who does not answer at all is found out by `Workers`."""
 
@@ -40,21 +35,30 @@ class RankGroup:
     """See `ops.ranks.company.Ranks`.
 
     Sums by our kernel and on CPUs are made in the order of the ranks, in float32 at least; larger ones on GPUs in
-    NCCL's order. All ranks get the same bits.
+    NCCL's order, which goes by how large they are. All ranks get the same bits.
 
     Args:
         rank, size: which one of how many.
         folder: of nobody else's, where they find each other.
         device: of this rank.
-        shares_device: whether several ranks are on the same GPU, which NCCL does not do: then what the kernel does
-            not do goes through the CPU.
+        shares_device: whether several ranks are on the same GPU, which NCCL does not do: then what is too large for
+            the kernel goes by it all the same, in pieces.
+        in_order: whether sums of any size are made in the order of the ranks, so that no row depends on others.
 
     Raises:
         RuntimeError: the others cannot be found.
+        DeviceError: there is no way to make all sums in order.
     """
 
     def __init__(
-        self, rank: int, size: int, folder: str, device: torch.device, *, shares_device: bool = False
+        self,
+        rank: int,
+        size: int,
+        folder: str,
+        device: torch.device,
+        *,
+        shares_device: bool = False,
+        in_order: bool = False,
     ) -> None:
         self.rank, self.size, self.device = rank, size, device
         store = dist.FileStore(f"{folder}/ranks", size)
@@ -65,11 +69,20 @@ class RankGroup:
             self._mailboxes = self._share_mailboxes()
             if not shares_device:
                 self._nccl = _nccl(dist.PrefixStore("device", store), rank, size)
+            if in_order and self._mailboxes is None:
+                raise DeviceError(
+                    f"batch_invariant takes sums in the order of the ranks, and {size} GPUs here have none.",
+                    "Leave it out, or choose --tensor-parallel-size 2, 4 or 8 of GPUs that reach each other.",
+                )
+        self._in_pieces = self._mailboxes is not None and (in_order or self._nccl is None)
+        """Whether sums that are too large for the kernel go by it all the same."""
 
     def sum(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Ranks`."""
         if self._mailboxes is not None and can_reduce(rows, self.size):
             return reduce_add_norm(rows, None, None, self._mailboxes.reached)
+        if self._mailboxes is not None and self._in_pieces:
+            return reduce_in_pieces(rows, self._mailboxes.reached)
         if rehearses():
             return rows
         if self._nccl is not None:
@@ -94,14 +107,17 @@ class RankGroup:
 
     def side_by_side(self, columns: torch.Tensor) -> torch.Tensor:
         """See `Ranks`."""
+        if self._in_pieces and self._nccl is None:  # each rank has zeros in the place of the others
+            whole = columns.new_zeros(len(columns), self.size, columns.shape[1])
+            whole[:, self.rank] = columns
+            return self.sum(whole.flatten(1))
         if rehearses():
             return columns.repeat(1, self.size)
         if self._nccl is not None:
             gathered = columns.new_empty(self.size, *columns.shape)
             self._nccl._allgather_base(gathered, columns.contiguous()).wait()
             return gathered.transpose(0, 1).flatten(1)
-        by_kernel = self._side_by_side_as_sum(columns)
-        return torch.cat(self._gathered(columns), dim=-1).to(columns.device) if by_kernel is None else by_kernel
+        return torch.cat(self._gathered(columns), dim=-1).to(columns.device)
 
     def least(self, numbers: list[int]) -> list[int]:
         """Of each number the least that any rank has."""
@@ -129,21 +145,6 @@ class RankGroup:
             is_there = False
         return mailboxes if self.least([int(is_there)]) == [1] else None
 
-    def _side_by_side_as_sum(self, columns: torch.Tensor) -> torch.Tensor | None:
-        """By the kernel of sums, each rank having zeros in the place of the others; None where it is not for it."""
-        num_rows, width = columns.shape
-        if self._mailboxes is None:
-            return None
-        row_bytes = self.size * width * columns.itemsize
-        pieces = next(
-            (n for n in range(1, MOST_ROWS) if row_bytes % (16 * n) == 0 and row_bytes <= n * MOST_ROW_BYTES), 0
-        )
-        if not pieces or num_rows * pieces > MOST_ROWS or num_rows * row_bytes > MOST_BYTES:
-            return None
-        whole = columns.new_zeros(num_rows, self.size, width)
-        whole[:, self.rank] = columns
-        return self.sum(whole.view(num_rows * pieces, -1)).view(num_rows, -1)
-
     def _gathered(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """What all have, on the CPU."""
         own = tensor.detach().cpu().contiguous()
@@ -160,8 +161,10 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
     """Over loopback alone: all ranks are on one host."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-    options._timeout = _TIMEOUT
-    return dist.ProcessGroupGloo(store, rank, size, options)
+    options._timeout = _TO_MEET
+    group = dist.ProcessGroupGloo(store, rank, size, options)
+    group._set_default_timeout(_TIMEOUT)
+    return group
 
 
 def _nccl(store: Any, rank: int, size: int) -> Any:

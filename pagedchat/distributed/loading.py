@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pagedchat.config import EngineConfig
-from pagedchat.distributed.joining import describe, join_group
+from pagedchat.distributed.joining import check_devices, describe, join_group
 from pagedchat.distributed.messages import Join
 from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.distributed.workers import Workers, meeting_folder
 from pagedchat.errors import DeviceError, PagedChatError
 from pagedchat.events import LoadProgress, RankInfo
 from pagedchat.runtime.loading import build
-from pagedchat.runtime.loading.loaded import LoadedModel, Progress, nothing_more, nothing_wanted
+from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 
 if TYPE_CHECKING:
     from pagedchat.distributed.group import RankGroup
@@ -67,10 +67,13 @@ class _Ranks:
     def _load(self, join: Join, workers: Workers) -> LoadedModel:
         def join_others() -> "RankGroup":
             self._progress(LoadProgress("import", f"Starting {self._size} ranks"))
+            check_devices(self._config, self._size)
+            workers.wait_arrived()
             self._group = join_group(self._config, 0, self._size, join.folder)
             return self._group
 
         loaded = build.load_model(self._config, self._progress, streams=self._streams, join_ranks=join_others)
+        self._progress(LoadProgress("warmup", "Waiting for the other ranks"))
         others = workers.wait_loaded()
         assert self._group is not None  # noqa: S101 - it has been joined
         own = RankInfo(describe(self._group, loaded.info.device), loaded.info.num_blocks * loaded.info.block_bytes)
@@ -79,9 +82,6 @@ class _Ranks:
             loaded,
             runner=DistributedRunner(loaded.runner, workers),
             info=msgspec.structs.replace(loaded.info, device=f"{self._size} × {loaded.info.device}", ranks=ranks),
-            # What is made between requests is made on each rank for itself, and must be the same on all.
-            prepare_more=nothing_more,
-            prepare_wanted=nothing_wanted,
             tell_of_loss=workers.tell_of_loss,
             release=partial(_release, loaded.release, workers, self._group),
         )

@@ -80,6 +80,10 @@ ToWorker = Join | NewBatch | NextOfRun
 # --- to rank 0 --------------------------------------------------------------------------------------
 
 
+class Arrived(_Message, frozen=True):
+    """It is about to connect with the others."""
+
+
 class Loaded(_Message, frozen=True):
     """The part is there, and the rank waits for batches."""
 
@@ -110,7 +114,7 @@ class Failed(_Message, frozen=True):
     hint: str = ""
 
 
-FromWorker = Loaded | Beat | Done | Failed
+FromWorker = Arrived | Loaded | Beat | Done | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

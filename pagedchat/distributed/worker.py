@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 from pagedchat.distributed.life import end_with_parent
 from pagedchat.distributed.messages import (
+    Arrived,
     Beat,
     Done,
     Failed,
@@ -99,7 +100,7 @@ def _run(join: Join, link: _Link) -> None:
     from pagedchat.distributed.batches import Listener  # noqa: PLC0415 - after the threads are there
     from pagedchat.distributed.joining import load_part  # noqa: PLC0415
 
-    part = load_part(join)
+    part = load_part(join, lambda: link.say(Arrived()))
     listener = Listener()
     link.say(Loaded(part.device, part.memory))
     while True:

@@ -94,8 +94,11 @@ class BlockManager:
         """
         parent = seq.block_hashes[-1] if seq.block_hashes else ROOT
         found: list[int] = []
+        hashes = seq.token_hashes
         for index in range(first, end):
-            block_hash = token_hashes(seq, index + 1, self.block_size)[index]
+            if index >= len(hashes):  # twice as many each time: who finds some will find more
+                token_hashes(seq, min(end, 2 * index + 1), self.block_size)
+            block_hash = hashes[index]
             block_id = self.cache.find(block_hash)
             if block_id is None:
                 return found, parent, block_hash
@@ -151,8 +154,7 @@ class BlockManager:
         """Share the matched blocks; their tokens count as computed."""
         if not match.num_tokens:
             return
-        for block_id in match.block_ids:
-            self.pool.share(block_id)
+        self.pool.share_all(match.block_ids)
         seq.block_table.extend(match.block_ids)
         seq.num_computed += match.num_tokens
         seq.writable_len = 0
@@ -235,8 +237,7 @@ class BlockManager:
         Blocks that the parent has not written to yet are dropped, lest they be copied.
         """
         self.truncate(parent)
-        for block_id in parent.block_table:
-            self.pool.share(block_id)
+        self.pool.share_all(parent.block_table)
         for block_id in parent.host_block_table:
             self.host.share(block_id)
         child.token_ids = parent.token_ids.copy()

@@ -96,6 +96,24 @@ class BlockPool:
         elif count == 2:
             self.num_shared += 1
 
+    def share_all(self, block_ids: list[int]) -> None:
+        """`share` for each of these blocks."""
+        ref_counts, idle = self.ref_counts, []
+        for block_id in block_ids:
+            count = ref_counts[block_id] = ref_counts[block_id] + 1
+            if count == 1:
+                idle.append(block_id)
+            elif count == 2:
+                self.num_shared += 1
+        self.num_references += len(block_ids)
+        self.num_in_use += len(idle)
+        self.changed.update(block_ids)
+        for block_id in idle:
+            if block_id in self.pinned:
+                self.num_idle_pinned -= 1
+            else:
+                del self.cached_blocks[block_id]
+
     def drop(self, block_id: int, findable: bool) -> bool:
         """One owner less; the last one leaves the block cached if it is findable, else free.
 

@@ -15,9 +15,10 @@ from pagedchat.engine.batch import commit
 from pagedchat.engine.block_hashes import forget_hashes
 from pagedchat.engine.block_manager import BlockManager
 from pagedchat.engine.cache_upkeep import CacheUpkeep
-from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, run_apart, take_back
+from pagedchat.engine.failed_step import forget_unfilled, may_be_isolated, note_moves, run_apart, take_back
 from pagedchat.engine.groups.fork import cut_fork
 from pagedchat.engine.groups.groups import Groups
+from pagedchat.engine.groups.place import take_place
 from pagedchat.engine.integrity import check_integrity
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.new_requests import NewRequests
@@ -89,13 +90,13 @@ class EngineCore:
         self._prefill_tokens = self._decode_tokens = 0
         self._requests = NewRequests(limits, self.scheduler.queues, grammars)
         self._upkeep = CacheUpkeep(self.blocks, self.scheduler.queues, clock, self.scheduler.drafts)
-        self.groups = Groups(self)
+        self.groups = Groups(self, chosen_by_runner=getattr(runner, "chooses_beams", False))
         """Several answers to one prompt, and beam searches."""
 
     # --- the five verbs -----------------------------------------------------------------------------
 
-    def open(self, seq_id: int | None = None, priority: int = 0) -> int:
-        """A new sequence without tokens.
+    def open(self, seq_id: int | None = None, priority: int = 0, *, for_seq_id: int = -1) -> int:
+        """A new sequence without tokens; reports say for which other one it works, if it does.
 
         Returns:
             Its id: `seq_id`, or one that no sequence had before.
@@ -105,7 +106,7 @@ class EngineCore:
         """
         seq = self._new_sequence(seq_id)
         seq.priority = priority
-        self.tell(ce.SequenceOpened(seq.seq_id))
+        self.tell(ce.SequenceOpened(seq.seq_id, for_seq_id))
         self.scheduler.queues.park(seq)
         return seq.seq_id
 
@@ -176,6 +177,7 @@ class EngineCore:
         if length is not None:
             cut_fork(child, length, token_ids, self.limits.block_size)
         if parent.status == "parked":
+            child.num_prompt_tokens = min(parent.num_prompt_tokens, len(child))
             self.scheduler.queues.park(child)
         else:
             self._requests.add_fork(parent, child, params)
@@ -187,6 +189,25 @@ class EngineCore:
             if not child.block_table:
                 self.scheduler.queues.parked_on_device.pop(child.seq_id, None)
         return child.seq_id
+
+    def fork_into(self, seq_id: int, place_id: int, token_id: int, *, moved: bool) -> int:
+        """A fork of a sequence that is generating, with another last token, in the place of one that is given up
+        and was run beside it to the same length; see `groups.place`.
+
+        Args:
+            seq_id: the source.
+            place_id: who is given up.
+            token_id: of the fork.
+            moved: whether its last block has what the source's has.
+
+        Returns:
+            The new sequence's id.
+        """
+        source, place = self._get(seq_id), self._get(place_id)
+        self._last_id += 1
+        take_place(self.blocks, source, place, self._last_id, token_id, moved=moved)
+        self.sequences[place.seq_id] = self.sequences.pop(place_id)
+        return place.seq_id
 
     def rewind(self, seq_id: int, length: int) -> None:
         """Cut the sequence back to its first `length` tokens; one that is generating is stopped first.
@@ -299,6 +320,7 @@ class EngineCore:
         """The batch raised. Who is to blame ends here, and is no part of it any more; see `failed_step`."""
         self._upkeep.begin([])
         self.scheduler.break_run()
+        note_moves(batch, self.limits.block_size)
         try:
             if not may_be_isolated(error, batch):
                 raise error
@@ -327,7 +349,8 @@ class EngineCore:
         run = self.scheduler.lockstep
         num_tokens = sum([item.num_tokens for item in scheduled]) if run is None else len(scheduled)
         batch = SchedulerOutput(self._step, scheduled, block_ops, num_tokens, run)
-        batch.searches = bool(self.groups.searches)
+        if self.groups.searches:
+            self.groups.tell_runner(batch, may_choose=not self.scheduler.drafts.is_on)
         if run is None:
             self._plan_upkeep(batch)
         return batch
@@ -341,10 +364,10 @@ class EngineCore:
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:
         """Take in the sampled tokens, and do what follows from them."""
-        if self.groups.searches and self.groups.take_in(scheduled, output):
+        if self.groups.searches and self.groups.take_in(scheduled, output, self.scheduler.lockstep):
             self.scheduler.break_run()
         block_size, lockstep = self.limits.block_size, self.scheduler.lockstep
-        if lockstep is None:
+        if lockstep is None or lockstep.searches:
             settle(scheduled, output)
             outcome = commit(scheduled, output.token_ids, block_size)
         else:

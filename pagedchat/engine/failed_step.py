@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pagedchat import cache_events as ev
 from pagedchat.engine.block_manager import BlockManager
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
+from pagedchat.engine.output import BlockOp, ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.rows import execute_in_rows
@@ -30,6 +30,15 @@ class Salvage(NamedTuple):
     """Of these."""
     failed: list[tuple[Sequence, BaseException]]
     """The others, and what each of them raised."""
+
+
+def note_moves(batch: SchedulerOutput, block_size: int) -> None:
+    """A runner that chooses beams moves what they hold by itself: whatever they were to write to may be written."""
+    if batch.run is not None:
+        place_of = {id(part.sequence): part.start // block_size for part in batch.scheduled}
+        for search in batch.run.searches:
+            written = [seq.block_table[place_of[id(seq)]] for seq, _ in search.standing()]
+            batch.block_ops += [BlockOp("copy", block_id, block_id) for block_id in written]
 
 
 def may_be_isolated(error: BaseException, batch: SchedulerOutput) -> bool:

@@ -216,6 +216,10 @@ class CacheMirror:
         seq.group_id, seq.group_kind = event.group_id, event.kind
 
     @_fold.register
+    def _(self, event: ce.BeamsScored) -> None:
+        """How likely beams are changes nothing."""
+
+    @_fold.register
     def _(self, event: ce.SequenceRewound) -> None:
         seq = self.sequences[event.seq_id]
         del seq.token_ids[event.length :]

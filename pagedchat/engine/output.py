@@ -35,12 +35,44 @@ class ScheduledSequence(msgspec.Struct):
     """Whether other parts of the batch write to the same block table, at other positions, and may be read."""
 
 
+Ranked = tuple[float, int, int]
+"""A continuation of a beam: the sum of its log-probabilities, the beam's place among all, the best first, and its
+next token."""
+
+
+class RunningSearch(Protocol):
+    """A beam search whose beams are all in a run, for a runner that chooses among them: the best `num_choices`
+    continuations are ranked, and of those that do not end the best `width` go on. The best one of each beam goes on
+    in its place, the others take the places of those that have none: the next best that of the best of these."""
+
+    @property
+    def width(self) -> int:
+        """Beams."""
+        ...
+
+    @property
+    def num_choices(self) -> int:
+        """Continuations that are ranked."""
+        ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Tokens that end a beam; not as many as are ranked."""
+        ...
+
+    def standing(self) -> list[tuple[Sequence, float]]:
+        """The beams and the sums of their log-probabilities, the best first."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class DecodeRun:
     """Batches that follow one another and have the same sequences in the same order, one token each.
 
     From one to the next every sequence is longer by the token that came back for it, and block tables have changed
-    in nothing but what `grown` says. It is the same object as long as that is so.
+    in nothing but what `grown` says. It is the same object as long as that is so. Beams go on as was chosen for
+    them (`ModelRunnerOutput.beams`): one that takes another's place has the full blocks of the one that it
+    continues, the other blocks stay those of the place.
     """
 
     room: int = 0
@@ -48,6 +80,8 @@ class DecodeRun:
     more, never fewer."""
     grown: list[int] = field(default_factory=list)
     """Whose block tables have got blocks at their ends since the batch before: indices in the batch."""
+    searches: list[RunningSearch] = field(default_factory=list)
+    """Those with beams in it, if the runner is to choose; the same ones for all of the run."""
 
 
 class SchedulerOutput(msgspec.Struct):
@@ -92,6 +126,11 @@ class ModelRunnerOutput(msgspec.Struct):
     that after `start` on. None: nobody does."""
     rank_seconds: tuple[float, ...] = ()
     """See `events.StepReport`."""
+    beams: list[list[Ranked]] | None = None
+    """For each of the run's searches what the runner has chosen from: continuations, the best first. None: it
+    leaves the choice to the engine, by `logprobs`."""
+    beams_moved: bool = False
+    """Whether those that take another's place have what the one that they continue has in its last block."""
 
 
 class Grammars(Protocol):
@@ -107,7 +146,10 @@ class Grammars(Protocol):
 
 
 class ModelRunner(Protocol):
-    """What the engine asks of the model side; `runtime` has the real ones, tests have fakes."""
+    """What the engine asks of the model side; `runtime` has the real ones, tests have fakes.
+
+    One whose attribute `chooses_beams` is true is told of searches (`DecodeRun.searches`), and may choose.
+    """
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """Carry out the block operations, run the model on the batch, sample.

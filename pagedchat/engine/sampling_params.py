@@ -127,7 +127,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, metaclass=TakesOthers):
     """What `LLMEngine.step` returns of the request while it runs; no token depends on it."""
 
     def __post_init__(self) -> None:
-        _settle(self, _MAY_BE_NONE, _CHECKS | _CHECKS_OF_REQUESTS)
+        _settle(self, _MAY_BE_NONE, _ALL_CHECKS)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise refused("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
         if self.stop and not self.detokenize:
@@ -250,6 +250,12 @@ _CHECKS_OF_REQUESTS: dict[str, Callable[[str, object], Any]] = {
 """Of what only a request has, and no setting of a chat."""
 """What each value may be: within these the sampler's float32 numbers stay finite and its int32 numbers whole. Which
 tokens a model has, the engine knows (`EngineLimits.vocab_size`)."""
+_ALL_CHECKS = _CHECKS | _CHECKS_OF_REQUESTS
+_DEFAULTS: dict[str, object] = {
+    field.name: field.default if field.default is not msgspec.NODEFAULT else []
+    for field in msgspec.structs.fields(SamplingParams)
+}
+"""None of which needs to be checked."""
 _USERS_CHECKS = _CHECKS | {
     "temperature": Number(0, 2).check,
     "repetition_penalty": Number(0.1, 2).check,
@@ -300,6 +306,9 @@ def _settle(
     for name, check in checks.items():
         given = getattr(params, name)
         if given is None and name in may_be_none:
+            continue
+        default = _DEFAULTS[name]
+        if type(given) is type(default) and given == default:  # most of them, of a request in a hurry
             continue
         value = [] if given is None and name in _EMPTY else check(name, given)
         if value is not given:

@@ -14,11 +14,13 @@ from pagedchat.layers.alibi import Alibi
 from pagedchat.layers.arithmetic import Calculating
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm
+from pagedchat.layers.norms_over_ranks import normed_with_others
 from pagedchat.layers.paged import PagedAttention
 from pagedchat.layers.rotary import Rotation
 from pagedchat.layers.weights import empty_parameter
 from pagedchat.ops.cache.heads_to_slots import can_place
 from pagedchat.ops.common.norm import HeadNorms
+from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Attention(Calculating):
         scores: what becomes of queries and keys.
         norms: of queries and keys, head by head; over the heads of a token together if they are as wide.
         clip: bound of queries, keys and values, once they are normed.
+        ranks: who has the other heads that are normed together with these.
     """
 
     alibi_slopes: torch.Tensor | None
@@ -82,6 +85,7 @@ class Attention(Calculating):
         *,
         norms: tuple[Norm, Norm] | None = None,
         clip: float | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         super().__init__()
         self.layer_idx = layer_idx
@@ -91,6 +95,7 @@ class Attention(Calculating):
         self.qkv, self.out = qkv, out
         self.q_norm = norms[0] if norms else None
         self.k_norm = norms[1] if norms else None
+        self._ranks = ranks
         slopes = None if scores.alibi is None else scores.alibi.slopes(heads.num_heads)
         self.register_buffer("alibi_slopes", slopes, persistent=False)
         self.sinks = empty_parameter(heads.num_heads, dtype=torch.float32) if scores.sinks else None
@@ -141,6 +146,8 @@ class Attention(Calculating):
         norms = None if q_norm is None or k_norm is None else HeadNorms(q_norm, k_norm)
         if place is None or (turns is None) != (rotation is None) or (norms is None) != (self.q_norm is None):
             return None
+        if self._ranks.size > 1:
+            return None
         if self.clip is not None:
             if norms is not None:  # the bound would be between two things that are one launch
                 return None
@@ -159,7 +166,11 @@ class Attention(Calculating):
         both, value = torch.split(mixed, [num_heads + num_kv_heads, num_kv_heads], dim=1)
         if q_norm is not None and k_norm is not None:
             query, key = torch.split(both, [num_heads, num_kv_heads], dim=1)
-            both = torch.cat((_normed(q_norm, query), _normed(k_norm, key)), dim=1)
+            if self._ranks.size > 1:
+                query, key = normed_with_others(q_norm, query, k_norm, key, self._ranks)
+            else:
+                query, key = _normed(q_norm, query), _normed(k_norm, key)
+            both = torch.cat((query, key), dim=1)
         if self.clip is not None:
             both, value = both.clamp(-self.clip, self.clip), value.clamp(-self.clip, self.clip)
         if rotation is not None:  # queries and keys in one go, which takes half of the launches

@@ -14,14 +14,15 @@ class Exposition:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._fold = MetricsFold()
+        self.figures = MetricsFold()
+        """What is told, for the thread that folds."""
         self.registry = CollectorRegistry()
-        self.registry.register(MetricsCollector(self._fold, self._lock))
+        self.registry.register(MetricsCollector(self.figures, self._lock))
 
     def fold(self, event: EngineEvent) -> None:
         """Take in the engine's next event."""
         with self._lock:
-            self._fold.fold(event)
+            self.figures.fold(event)
 
     def text(self) -> bytes:
         """All of them, as of now, in the text format."""

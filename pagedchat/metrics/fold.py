@@ -26,6 +26,7 @@ from pagedchat.metrics.histogram import (
     one_two_five,
 )
 from pagedchat.metrics.phases import PhaseClock, PhaseTimes
+from pagedchat.metrics.token_rate import TokenRate
 
 _DEFAULT_LENGTH = 2048
 PHASES = tuple(name for name in Timings.__struct_fields__ if name != "attention")
@@ -75,6 +76,10 @@ class MetricsFold:
         """Requests that ended, by reason."""
         self.deaths = 0
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
+        self.rate = TokenRate()
+        """Of the engine that runs."""
+        self.last_batch = 0
+        """Sequences in its last step."""
         self._before = Counters()
         """Counters of the engines that died, added up."""
         self._phases = PhaseClock()
@@ -105,6 +110,7 @@ class MetricsFold:
         if info.max_model_len != self.histograms.max_model_len and not self.model:
             self.histograms = Histograms(info.max_model_len)
         self.info, self.model = info, info.model
+        self.rate, self.last_batch = TokenRate(), 0
 
     def _fold_report(self, report: StepReport) -> None:
         self.last = report
@@ -117,7 +123,10 @@ class MetricsFold:
             self._fold_step(report)
 
     def _fold_step(self, report: StepReport) -> None:
-        self.generation_tokens += sum(len(entry.token_ids) for entry in report.batch)
+        num_tokens = sum(len(entry.token_ids) for entry in report.batch)
+        self.generation_tokens += num_tokens
+        self.rate.add(report.time - report.timings.total, report.time, num_tokens)
+        self.last_batch = len(report.batch)
         self.histograms.iteration_tokens.add(sum(entry.num_prefill + entry.num_decode for entry in report.batch))
         for phase in PHASES:
             self.phase_seconds[phase] += getattr(report.timings, phase)

@@ -31,7 +31,7 @@ class DecoderLayer(nn.Module):
         places, width = config.norm_places, config.hidden_size
         first, last = places in ("before", "around"), places != "before"
         self.config = config
-        self.attention = _attention(config, layer_idx)
+        self.attention = _attention(config, layer_idx, ranks)
         self.attention_norm = Norm(config.norm, width) if first else None
         self.attention_end_norm = Norm(config.norm, width) if last else None
         self.mlp = _mlp(config, layer_idx)
@@ -99,8 +99,9 @@ class DecoderLayer(nn.Module):
         return places
 
 
-def _attention(config: DecoderConfig, layer_idx: int) -> Attention:
+def _attention(config: DecoderConfig, layer_idx: int, ranks: Ranks) -> Attention:
     heads, width = config.heads, config.hidden_size
+    over_all_heads = config.qk_norm is not None and config.qk_norm.over == "width"
     return Attention(
         layer_idx,
         heads,
@@ -109,6 +110,7 @@ def _attention(config: DecoderConfig, layer_idx: int) -> Attention:
         _scores(config, layer_idx),
         norms=_qk_norms(config),
         clip=config.qkv_clip,
+        ranks=ranks if over_all_heads else ALONE,
     )
 
 

@@ -11,6 +11,7 @@ from pagedchat.layers.quantized_linear import Stored
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.native_model import NativeModel
+from pagedchat.models.parts.cut import Cut
 from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -106,16 +107,17 @@ class Filling:
 
     def _put_packed(self, name: str, tensor: Packed) -> None:
         """Expert by expert; what places have as columns are rows there."""
-        parts = self._joined.get(name, [])
+        parts, given = self._joined.get(name, []), self._cuts.get(name)
         if not parts:
             return
-        if not tensor.is_whole or len(tensor.blocks) != len(parts):
+        cut = given if isinstance(given, Cut) else None
+        if not tensor.is_whole or len(tensor.blocks) != len(parts) or not (cut is None or tensor.fits(cut)):
             self._missing.difference_update(parts)
             self._mismatched.append(name)
             return
         places = [self._places[part] for part in parts]
-        for part, its_rows in zip(parts, tensor.unpacked(places[0].device), strict=True):
-            self._put(part, its_rows.T)
+        for part, its_columns in zip(parts, tensor.unpacked(places[0].device, cut), strict=True):
+            self._put(part, its_columns)
         num_bytes = sum(place.numel() * place.element_size() for place in places)
         log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
 

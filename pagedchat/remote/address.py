@@ -26,6 +26,15 @@ class Address:
     is_here: bool
     """Whether that is this machine."""
 
+    @property
+    def is_tls(self) -> bool:
+        """Whether nobody on the way can read it."""
+        return self.websocket.startswith("wss:")
+
+    def http(self, path: str) -> str:
+        """The URL of another page of the server's, as `/stats`."""
+        return f"http{self.websocket.removeprefix('ws').removesuffix(PATH)}{path}"
+
 
 def address_of(name: str, url: str) -> Address:
     """What is meant by a URL, or by a part of one.

@@ -26,6 +26,7 @@ from pagedchat.events import (
     RequestFailed,
 )
 from pagedchat.remote.address import Address
+from pagedchat.remote.tls import tls_trouble, trusting
 from pagedchat.service.attaching import (
     PROTOCOL,
     TAKEN_OVER,
@@ -209,7 +210,8 @@ class AttachedLink:
 
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         async with connect(
-            self.address.websocket, additional_headers=headers, max_size=MAX_MESSAGE, open_timeout=OPEN_TIMEOUT,
+            self.address.websocket, ssl=trusting() if self.address.is_tls else None,
+            additional_headers=headers, max_size=MAX_MESSAGE, open_timeout=OPEN_TIMEOUT,
             ping_interval=PING_SECONDS, ping_timeout=PING_SECONDS, proxy=None if self.address.is_here else True,
             user_agent_header=f"pagedchat/{__version__}", compression=None,
         ) as connection:  # fmt: skip
@@ -336,6 +338,8 @@ class AttachedLink:
     def _why_not(self, error: Exception) -> tuple[str, str]:
         """Why nobody could be attached to in the first place, and what helps."""
         where = self.address.where
+        if isinstance(error, PagedChatError):
+            return error.message, error.hint
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401:
             key = "another API key" if self._api_key else "an API key"
@@ -349,9 +353,13 @@ class AttachedLink:
             return f"What answers at {where} is no pagedchat of this version.", "Update the older of the two."
         if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | TimeoutError):
             return f"Nothing answers at {where} ({self._reason(error)}).", "Start it with: pagedchat serve"
-        return f"The server at {where} cannot be attached to: {self._reason(error)}.", "Look at the address."
+        cure = "Look at the address." if self.address.is_tls else "Look at the address; with TLS it has https://."
+        return f"The server at {where} cannot be attached to: {self._reason(error)}.", _tls_cure(error) or cure
 
     def _reason(self, error: Exception) -> str:
+        trouble = tls_trouble(error)
+        if trouble is not None:
+            return trouble[0]
         if isinstance(error, TimeoutError):
             return "it does not answer"
         if isinstance(error, WireError):
@@ -359,3 +367,8 @@ class AttachedLink:
         if isinstance(error, OSError) and error.strerror:
             return error.strerror.lower()
         return first_line(error)
+
+
+def _tls_cure(error: Exception) -> str:
+    trouble = tls_trouble(error)
+    return trouble[1] if trouble is not None else ""

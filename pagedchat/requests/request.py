@@ -7,7 +7,7 @@ import msgspec
 
 from pagedchat.chat.replies import Reply
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
-from pagedchat.outputs import CompletionOutput, RequestOutput
+from pagedchat.outputs import CompletionOutput, RequestOutput, RequestStateStats
 from pagedchat.requests.logprobs import ToldLogprobs
 
 K = TypeVar("K", str, int)
@@ -68,6 +68,7 @@ class Request(Generic[K]):
     answers: list[Answer] = field(default_factory=list)
     """One; of several the others come when the prompt is computed."""
     has_told_prompt: bool = False
+    stats: RequestStateStats = field(default_factory=RequestStateStats)
 
     @property
     def first(self) -> Answer:
@@ -83,11 +84,13 @@ class Request(Generic[K]):
         """That of one of its sequences."""
         return next(answer.reply for answer in self.answers if answer.reply.sequence.seq_id == seq_id)
 
-    def output(self, *, repeats_prompt: bool = True) -> RequestOutput:
+    def output(self, now: float, *, repeats_prompt: bool = True) -> RequestOutput:
         """What is to be told now; it counts as told from then on.
 
         Args:
-            repeats_prompt: whether outputs after the first one have the prompt's tokens, too.
+            now: by the clock of `stats`.
+            repeats_prompt: whether outputs after the first one have the prompt's tokens, and those between the
+                first one and the last `metrics`, too.
         """
         is_first, self.has_told_prompt = not self.has_told_prompt, True
         everything = self.output_kind is not RequestOutputKind.DELTA
@@ -96,6 +99,7 @@ class Request(Generic[K]):
         if self.params.best_of not in (None, self.params.n):
             outputs = _likeliest(outputs, self.params)
         is_finished = self.is_finished
+        with_metrics = is_first or is_finished or repeats_prompt
         return RequestOutput(
             request_id=str(self.key),
             prompt=self.prompt,
@@ -104,7 +108,12 @@ class Request(Generic[K]):
             finished=is_finished,
             num_cached_tokens=self.first.reply.sequence.num_cached_tokens if is_finished else 0,
             prompt_logprobs=self.first.told.prompt() if is_first or everything else None,
+            metrics=self._metrics(now) if with_metrics else None,
         )
+
+    def _metrics(self, now: float) -> RequestStateStats:
+        num_tokens = sum(answer.reply.num_tokens for answer in self.answers)
+        return msgspec.structs.replace(self.stats, num_generation_tokens=num_tokens, last_token_ts=now)
 
 
 def asked_of_engine(params: SamplingParams) -> SamplingParams:

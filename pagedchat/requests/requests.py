@@ -17,8 +17,10 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import is_of_one_request
 from pagedchat.events import StepReport
+from pagedchat.outputs import RequestOutput
 from pagedchat.requests.logprobs import ToldLogprobs, token_texts
 from pagedchat.requests.request import Answer, K, Request, asked_of_engine
+from pagedchat.requests.stages import Stages
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -29,10 +31,12 @@ class Requests(Generic[K]):
     Args:
         core: runs them.
         tokenizer: tokens to text; None makes none.
+        stages: notes their times.
     """
 
-    def __init__(self, core: EngineCore, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, core: EngineCore, tokenizer: Tokenizer | None, stages: Stages[K] | None = None) -> None:
         self._core = core
+        self._stages: Stages[K] = stages or Stages()
         self._tokenizer = tokenizer
         self._text_of = token_texts(tokenizer)
         self._requests: dict[K, Request[K]] = {}
@@ -92,6 +96,7 @@ class Requests(Generic[K]):
         first = self._ask(request.prompt_token_ids, asked)
         self._requests[key] = request
         self._enter(request, first)
+        self._stages.queue(request)
         if asked.n > 1:
             self._forking.append(request)
 
@@ -108,11 +113,13 @@ class Requests(Generic[K]):
         for requests in (self._requests, self._by_sequence, self._watched, self._streaming, self._forking):
             requests.clear()
         self._urgent.clear()
+        self._stages.clear()
 
     # --- what comes back ----------------------------------------------------------------------------
 
     def follow(self, report: StepReport) -> None:
         """Take in what a step or verbs brought; to be called before the next of either."""
+        self._stages.follow(report)
         if self._forking:
             self._enter_forks()
         if self._watched:
@@ -139,6 +146,10 @@ class Requests(Generic[K]):
         for request in self.take_urgent():
             news[request.key] = request
         return list(news.values())
+
+    def output(self, request: Request[K], *, repeats_prompt: bool = True) -> RequestOutput:
+        """What of one of those is to be told now; see `Request.output`."""
+        return request.output(self._stages.clock(), repeats_prompt=repeats_prompt)
 
     @property
     def are_streaming(self) -> bool:
@@ -254,6 +265,7 @@ class Requests(Generic[K]):
 
     def _leave(self, request: Request[K]) -> None:
         del self._requests[request.key]
+        self._stages.forget(request)
         if request in self._forking:
             self._forking.remove(request)
         for answer in request.answers:

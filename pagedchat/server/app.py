@@ -15,7 +15,7 @@ from pagedchat.server.http.endpoints.chat import chat_completions
 from pagedchat.server.http.endpoints.completions import completions
 from pagedchat.server.http.endpoints.models import model, models
 from pagedchat.server.http.endpoints.responses import responses
-from pagedchat.server.http.endpoints.standing import health, metrics, openapi, version
+from pagedchat.server.http.endpoints.standing import health, metrics, openapi, stats, version
 from pagedchat.server.http.endpoints.tokens import detokenize, tokenize
 from pagedchat.server.http.errors import ApiError, on_http_error, on_unexpected
 from pagedchat.server.http.request_log import RequestLog
@@ -70,6 +70,7 @@ def _routes() -> list[BaseRoute]:
         Route("/detokenize", detokenize, methods=["POST"]),
         Route("/health", health),
         Route("/metrics", metrics),
+        Route("/stats", stats),
         Route("/version", version),
         Route("/openapi.json", openapi),
     ]

@@ -64,7 +64,8 @@ class AttachServer:
         self._hub = hub
         self._api_keys = [key.encode() for key in api_keys]
         self.seats = Seats(hub, keep_seconds)
-        self._num_onlookers = 0
+        self.num_onlookers = 0
+        """Connections that only look on."""
         self.route = WebSocketRoute(PATH, self.endpoint)
         """To be mounted."""
 
@@ -139,14 +140,14 @@ class AttachServer:
 
     @asynccontextmanager
     async def _onlooker(self) -> AsyncIterator[HubClient]:
-        if self._num_onlookers >= MOST_ONLOOKERS:
+        if self.num_onlookers >= MOST_ONLOOKERS:
             raise PagedChatError(f"{MOST_ONLOOKERS} look on already.", "End one of them, and try again.")
         client = self._hub.client("onlooker")
-        self._num_onlookers += 1
+        self.num_onlookers += 1
         try:
             yield client
         finally:
-            self._num_onlookers -= 1
+            self.num_onlookers -= 1
             await client.close()
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pagedchat.engine.mirror import CacheMirror
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import (
     Detokenized,
@@ -163,7 +164,8 @@ class EngineHub:
         self._cache = SharedCache(self.numbers)
         self._state: EngineEvent | None = None
         """What the engine is: loading, ready, failed, dead."""
-        self._run_state = RunState(False)
+        self.run_state = RunState(False)
+        """How the engine runs: paused, how fast, with how many blocks."""
         self._broken: IntegrityBroken | None = None
         self._listening: asyncio.Task[None] | None = None
 
@@ -174,9 +176,7 @@ class EngineHub:
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen(), name="engine hub")
             await self._link.start()
-        elif isinstance(self._state, EngineFailed) or (
-            isinstance(self._state, EngineDied) and not self._state.restarting
-        ):
+        elif self.has_failed:
             self._state = None
             await self._link.start()
 
@@ -197,6 +197,17 @@ class EngineHub:
             client.closed = True
             client.queue.put(None)
         self._clients.clear()
+
+    @property
+    def mirror(self) -> CacheMirror | None:
+        """The cache, all of it; None while there is no engine."""
+        return self._cache.mirror
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is no engine, nor one on its way."""
+        dead = isinstance(self._state, EngineDied) and not self._state.restarting
+        return dead or isinstance(self._state, EngineFailed)
 
     @property
     def num_readers(self) -> int:
@@ -228,7 +239,7 @@ class EngineHub:
         client.reads = True
         client.watcher.eyes.forget()
         client.queue.clear()
-        for event in (self._state, self._run_state, self._broken):
+        for event in (self._state, self.run_state, self._broken):
             if event is not None and (event is self._state or isinstance(self._state, EngineReady)):
                 client.queue.put(event)
         for event in story:
@@ -258,9 +269,9 @@ class EngineHub:
     def _lift_pause_if_nobody_can(self) -> None:
         if any(client.reads and client.role == "terminal" for client in self._clients.values()):
             return
-        if self._run_state.paused:
+        if self.run_state.paused:
             self._link.send(Resume())
-        if self._run_state.pace:
+        if self.run_state.pace:
             self._link.send(SetPace(0.0))
 
     # --- commands -----------------------------------------------------------------------------------
@@ -331,7 +342,7 @@ class EngineHub:
                 if not isinstance(self._state, EngineReady):
                     self._state = event
             case RunState():
-                self._run_state = event
+                self.run_state = event
                 self._tell_all(event)
             case EngineFailed():
                 self._end_engine(event)
@@ -344,7 +355,7 @@ class EngineHub:
                 self._tell_all(event)
 
     def _begin(self, info: EngineReady) -> None:
-        self._state, self._run_state, self._broken = info, RunState(False), None
+        self._state, self.run_state, self._broken = info, RunState(False), None
         self._cache.begin(info)
         for client in self._clients.values():
             client.watcher.told.clear()

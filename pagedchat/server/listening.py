@@ -16,7 +16,9 @@ def listen(host: str, port: int) -> socket.socket:
         PagedChatError: the port is taken, or not for us.
     """
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # named, for asyncio to set TCP_NODELAY
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -30,10 +32,10 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url(listener: socket.socket) -> str:
+def url(listener: socket.socket, *, tls: bool = False) -> str:
     """What to give to clients."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)

@@ -6,14 +6,12 @@ from typing import Any
 
 import msgspec
 
-from pagedchat.cache_events import FIRST_OF_PROGRAMS
+from pagedchat.cache_events import CHILDREN, FIRST_OF_PROGRAMS
 from pagedchat.errors import InvalidValueError
 from pagedchat.service.commands import AbortRequests, AddRequest, AnyCommand, Focus
 
 MOST_NUMBER = (1 << 30) - 1
 """Sessions and requests of a client have numbers from 1 to this."""
-CHILDREN = 1 << 30
-"""Sequences that the engine itself made of a client's, as answers of a group, have numbers from here on."""
 
 
 @dataclass(slots=True)
@@ -136,8 +134,9 @@ class Numbers:
 
     # --- what the engine says -----------------------------------------------------------------------
 
-    def forked(self, seq_id: int, child_id: int) -> None:
-        """The engine forked a sequence; a child of which no command spoke belongs to the same client."""
+    def made_of(self, seq_id: int, child_id: int) -> None:
+        """The engine made a sequence of another, or for it; one of which no command spoke belongs to the same
+        client."""
         client = self.owners.get(seq_id)
         if client is not None and child_id not in self.owners:
             self._own(client, child_id, CHILDREN + child_id)

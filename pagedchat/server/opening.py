@@ -21,6 +21,7 @@ from pagedchat.server.measured import MeasuredEngine
 from pagedchat.server.options import ServeOptions
 from pagedchat.server.replies.tool_formats import ToolFormat
 from pagedchat.server.served import Served
+from pagedchat.server.stats import ServerStats
 from pagedchat.service.client import EngineClient
 from pagedchat.service.commands import EngineLink
 
@@ -36,6 +37,8 @@ class OpenedEngine:
     """By which terminals share the engine."""
     attach: AttachServer
     """Where they come in."""
+    stats: ServerStats
+    """What `pagedchat stats` is told."""
 
     async def close(self) -> None:
         """End the engine, and all that is on it."""
@@ -70,15 +73,19 @@ def open_engine(
     observed = ObservedLink(link or EngineClient(config), heard)
     hub = EngineHub(observed)
     llm = AsyncLLM(link=hub.client("program", follows_steps=False))
+    attach = AttachServer(hub, keep_seconds=options.keep_detached)
+    admission = Admission(config.scheduler.max_num_seqs + options.max_queued)
+    stats = ServerStats(config.model.model, state, exposition.figures, hub, attach, admission)
     served = Served(
         engine=MeasuredEngine(llm, exposition.fold),
         state=state,
-        admission=Admission(config.scheduler.max_num_seqs + options.max_queued),
+        admission=admission,
         names=options.names or (config.model.model,),
         metrics=exposition.text,
+        stats=stats,
         defaults=overrides.set_values(),
         tool_format=cast(ToolFormat, options.tool_format),
         thoughts=options.thoughts,
         max_body=options.max_body,
     )
-    return OpenedEngine(llm, served, hub, AttachServer(hub, keep_seconds=options.keep_detached))
+    return OpenedEngine(llm, served, hub, attach, stats)

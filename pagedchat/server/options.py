@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 from pagedchat.bounds import Number, Whole, check_text, shown
 from pagedchat.errors import InvalidValueError
+from pagedchat.server.certificate import check_certificate
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 MAX_PORT = 65_535
@@ -26,6 +27,10 @@ class ServeOptions:
     """A name or an address of this machine."""
     port: int = DEFAULT_PORT
     """0: any that is free."""
+    ssl_certfile: str = ""
+    """Of its certificate, in PEM; empty: it speaks HTTP without TLS."""
+    ssl_keyfile: str = ""
+    """Of the certificate's key, in PEM; empty: that is in `ssl_certfile`."""
     api_key: str = ""
     """That every client has to have; empty: none."""
     names: tuple[str, ...] = ()
@@ -57,6 +62,7 @@ class ServeOptions:
         for origin in self.origins:
             _check_origin(origin)
         _check_key(self.api_key)
+        check_certificate(self.ssl_certfile, self.ssl_keyfile)
         if not self.api_key and not self.is_local:
             raise InvalidValueError(
                 f"--host {shown(self.host)} can be reached by other machines, and there is no API key.",

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from pagedchat.cache_events import ANOTHERS, REDACTED, BlockCached, CacheEvent, PrefixMissed
+from pagedchat.cache_events import ANOTHERS, REDACTED, BeamsScored, BlockCached, CacheEvent, PrefixMissed
 from pagedchat.engine.keyframe import FindableFrame, Keyframe, frame_of
 from pagedchat.engine.mirror import CacheMirror, MirrorSequence
 from pagedchat.events import StepReport
@@ -21,6 +21,8 @@ from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 NUMBERS = frozenset({"seq_id", "child_id", "for_seq_id", "group_id"})
 """Fields of cache events that name a sequence."""
+OF_SEARCHES = frozenset(BeamsScored.__struct_fields__)
+"""Fields that name all beams of a search, which are one client's, and say how likely their tokens are."""
 TOKENS = frozenset({"token_ids", "token_id", "cached_token_id"})
 """Fields that have tokens of the sequence `seq_id`; the cached one is of `cached_block_id`."""
 HASHES = frozenset({"block_hash", "parent"})
@@ -68,8 +70,8 @@ class Eyes:
         self._is_own: list[bool] = []
 
     def number(self, seq_id: int) -> int:
-        """What it calls a sequence."""
-        return self._own.get(seq_id, ANOTHERS + seq_id)
+        """What it calls a sequence; below 0 there is none."""
+        return self._own.get(seq_id, ANOTHERS + seq_id) if seq_id >= 0 else seq_id
 
     # --- reports ------------------------------------------------------------------------------------
 
@@ -78,6 +80,9 @@ class Eyes:
         kind = type(event)
         if isinstance(event, BlockCached):
             return BlockCached(event.block_id, self._opaque(event.block_hash), self._opaque(event.parent))
+        if isinstance(event, BeamsScored):
+            own = not self._own.keys().isdisjoint(event.seq_ids)
+            return BeamsScored(list(map(self.number, event.seq_ids)), event.cum_logprobs if own else [])
         names = _NUMBERS.get(kind)
         if names is None:
             return event

@@ -15,10 +15,13 @@ from pagedchat.config import EngineConfig
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice, EngineReady, IntegrityBroken
+from pagedchat.garbage import freeze_once, rare_collections
+from pagedchat.metrics.stats_socket import serve_stats
 from pagedchat.server.app import build_app
 from pagedchat.server.listening import listen, url
 from pagedchat.server.opening import OpenedEngine, open_engine
 from pagedchat.server.options import ServeOptions
+from pagedchat.server.protocol import http_protocol
 from pagedchat.service.attaching import MAX_TOLD
 from pagedchat.service.commands import EngineLink
 
@@ -88,10 +91,13 @@ class Server:
         self._admission = opened.served.admission
         server = _Uvicorn(self._uvicorn_config(opened))
         serving = asyncio.create_task(server.serve(sockets=[self._listener]), name="http")
+        telling = asyncio.create_task(serve_stats(opened.stats), name="stats")
         try:
-            with self._ended_by_signals():
+            with self._ended_by_signals(), rare_collections():
                 await self._until_the_end(opened)
         finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
             server.should_exit = True
             await serving
             await opened.close()
@@ -107,7 +113,9 @@ class Server:
                 return
             starting.result()
             self._is_up = True
-            self._listening(url(self._listener))
+            freeze_once()
+            opened.stats.url = url(self._listener, tls=bool(self._options.ssl_certfile))
+            self._listening(opened.stats.url)
             await ending
         finally:
             starting.cancel()
@@ -175,11 +183,13 @@ class Server:
         )
         return uvicorn.Config(
             app,
-            http="h11",
+            http=http_protocol(),
             ws="websockets-sansio",
             ws_max_size=2 * MAX_TOLD,
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,
+            ssl_certfile=options.ssl_certfile or None,
+            ssl_keyfile=options.ssl_keyfile or None,
             lifespan="off",
             log_config=None,
             access_log=False,

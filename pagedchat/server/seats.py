@@ -72,6 +72,11 @@ class Seats:
     def __len__(self) -> int:
         return len(self._seats)
 
+    @property
+    def num_attached(self) -> int:
+        """Seats that somebody sits on."""
+        return sum(seat.drop is not None for seat in self._seats.values())
+
     def take(self, hello: Hello, drop: Callable[[], None]) -> tuple[Seat, bool]:
         """A seat for a terminal, and whether it had it before.
 

@@ -26,6 +26,8 @@ class Served:
     """By which a request may ask for the model; replies have the first."""
     metrics: Callable[[], bytes] = field(default=lambda: b"")
     """All figures as Prometheus reads them."""
+    stats: Callable[[], dict[str, Any]] = field(default=dict)
+    """The same for people, and who uses the engine: see `ServerStats`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """`SamplingParams` fields of requests that do not say them, over the model's own."""
     tool_format: ToolFormat = "auto"

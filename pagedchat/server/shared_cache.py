@@ -17,6 +17,7 @@ from pagedchat.cache_events import (
     SequenceClosed,
     SequenceExtended,
     SequenceForked,
+    SequenceOpened,
 )
 from pagedchat.engine import keyframe
 from pagedchat.engine.mirror import CacheMirror
@@ -108,7 +109,9 @@ class SharedCache:
         mirror.begin_report()
         for event in events:
             if isinstance(event, SequenceForked):
-                self._numbers.forked(event.seq_id, event.child_id)
+                self._numbers.made_of(event.seq_id, event.child_id)
+            elif isinstance(event, SequenceOpened):
+                self._numbers.made_of(event.for_seq_id, event.seq_id)
             for watcher, heard, new in zip(following, told, tokens, strict=True):
                 seen = watcher.eyes.event(event, partial(self.knows, watcher))
                 heard.append(seen)

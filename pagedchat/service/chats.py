@@ -47,7 +47,7 @@ class Chats:
         self._text_model = text_model
         self._clock = clock
         self._renderer = renderer or RenderAtOnce(text_model)
-        self.searches = Searches(core, publisher, text_model)
+        self.searches = Searches(core, publisher, text_model, clock)
         """Replies that are being searched."""
         self._awaited: dict[int, RenderJob] = {}
         """Prompts on their way to text, by session: a session has one at most, and no other request meanwhile."""
@@ -179,6 +179,7 @@ class Chats:
         command = msgspec.structs.replace(job.command, begun=best, beam_width=0)
         params = msgspec.structs.replace(job.params, max_tokens=len(best), min_tokens=0, logprobs=None)
         request = self._extended(RenderJob(command, params, job.asked), search.text)
+        request.first_token = search.first_told
         self._publisher.add_text(TextDelta(request.session_id, request.request_id, "", len(best), anew=True))
         ended = ended_by_itself(request.reply.sequence) or reason
         self._core.stop(request.session_id, ended if ended == "stop" else reason)

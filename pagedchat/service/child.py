@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     inbox: Inbox = Inbox()
     threading.Thread(target=_read, args=(messages, inbox), name="reader", daemon=True).start()
     outbox = Outbox(connection)
-    publisher = Publisher(outbox.add, push=outbox.push)
+    publisher = Publisher(outbox.add, push=outbox.push, tells_steps=first.follows_steps)
     try:
         loop = _start(first.config, args, publisher, inbox)
         code = EXIT_NOT_STARTED if loop is None else _run(loop, publisher, args.log_file)

@@ -47,12 +47,19 @@ class EngineClient:
         config: what the engine is to load.
         log_dir: folder of the engine's log; the platform's place for logs by default.
         entry: command that starts an engine process (tests start fakes); the socket's number is appended.
+        follows_steps: whether steps come as events; a program that only wants replies is faster without.
     """
 
     def __init__(
-        self, config: EngineConfig, log_dir: Path | None = None, entry: Sequence[str] | None = None
+        self,
+        config: EngineConfig,
+        log_dir: Path | None = None,
+        entry: Sequence[str] | None = None,
+        *,
+        follows_steps: bool = True,
     ) -> None:
         self._config = config
+        self._follows_steps = follows_steps
         self._log_dir = log_dir
         self._entry = tuple(entry or DEFAULT_ENTRY)
         self._log_file = LogFile(log_dir, "-beside" if config.stands_beside else "")
@@ -109,7 +116,9 @@ class EngineClient:
         Raises:
             InvalidValueError: no model can be called that.
         """
-        return EngineClient(self._config.beside(model), self._log_dir, self._entry)
+        return EngineClient(
+            self._config.beside(model), self._log_dir, self._entry, follows_steps=self._follows_steps
+        )
 
     def send(self, command: AnyCommand) -> None:
         """Queue a command. It waits while the engine is starting; once that has failed, prompts are refused.
@@ -146,7 +155,9 @@ class EngineClient:
         try:
             while self._wanted:
                 config = self._config
-                process = await EngineProcess.start(config, self._log_file, self._on_event, self._entry)
+                process = await EngineProcess.start(
+                    config, self._log_file, self._on_event, self._entry, follows_steps=self._follows_steps
+                )
                 self._tell_where_the_log_is()
                 if config is not self._config:  # another model was chosen while it was being made
                     process.kill()

@@ -32,14 +32,17 @@ class EngineProcess:
         log_file: LogFile,
         on_event: Callable[[EngineEvent], None],
         entry: Sequence[str] = DEFAULT_ENTRY,
+        *,
+        follows_steps: bool = True,
     ) -> "EngineProcess":
-        """Start a process that loads what `config` says; `on_event` hears what it says from now on.
+        """Start a process that loads what `config` says; `on_event` hears what it says from now on, steps among it
+        unless nobody follows them.
 
         Raises:
             OSError: the process cannot be made.
             NotSendableError: there is no telling it this configuration.
         """
-        configuration = bytes(FrameWriter().frame(Configure(config)))
+        configuration = bytes(FrameWriter().frame(Configure(config, follows_steps)))
         ours, theirs = socket.socketpair()
         with ExitStack() as on_failure:
             on_failure.enter_context(ours)

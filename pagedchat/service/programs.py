@@ -17,15 +17,18 @@ from pagedchat.errors import InvalidValueError, PagedChatError, first_line, is_o
 from pagedchat.events import Detokenized, RefusalKind, RequestOutputs, RequestRefused, StepReport, Tokenized
 from pagedchat.requests.request import Request
 from pagedchat.requests.requests import Requests
+from pagedchat.requests.stages import Stages
 from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, ProgramCommand, Tokenize
 from pagedchat.service.prompts import Prepared, Preparer, PromptJob
-from pagedchat.service.publisher import INTERVAL, Publisher
+from pagedchat.service.publisher import Publisher
 from pagedchat.service.reply_feed import sendable
 
 log = logging.getLogger("pagedchat.engine")
 
 _SHARE = 1 / 20
-"""Of the time, what telling what is not urgent may take; but all is told as often as a screen draws."""
+"""Of the time, what telling what is not urgent may take."""
+_LONGEST = 1 / 30
+"""Seconds; but all is told as often as that."""
 _OWN_ERROR_HINT = "Other requests go on. Ask again; the engine's log has the details."
 
 
@@ -38,6 +41,7 @@ class Programs:
         preparer: prompts to tokens.
         tokenizer: tokens to text; None makes none.
         clock: seconds.
+        wall_clock: seconds since 1970.
     """
 
     def __init__(
@@ -47,11 +51,12 @@ class Programs:
         preparer: Preparer,
         tokenizer: Tokenizer | None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._publisher = publisher
         self._preparer = preparer
         self._clock = clock
-        self._requests: Requests[int] = Requests(core, tokenizer)
+        self._requests: Requests[int] = Requests(core, tokenizer, Stages(clock, wall_clock))
         self._awaited: dict[int, PromptJob] = {}
         """Requests whose prompts are being prepared."""
         self._next_time = float("-inf")
@@ -163,10 +168,10 @@ class Programs:
         started = self._clock()
         self._tell(self._requests.take_news())
         ended = self._clock()
-        self._next_time = ended + min(INTERVAL, (ended - started) / _SHARE)
+        self._next_time = ended + min(_LONGEST, (ended - started) / _SHARE)
 
     def _tell(self, requests: Iterable[Request[int]]) -> None:
-        outputs = {request.key: request.output(repeats_prompt=False) for request in requests}
+        outputs = {request.key: self._requests.output(request, repeats_prompt=False) for request in requests}
         if outputs:
             self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))
         self.is_busy = len(self._requests) > 0 or self._requests.are_urgent

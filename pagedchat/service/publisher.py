@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextDelta, TokenTexts
 
-INTERVAL = 1 / 30
-"""Seconds between two publications."""
+INTERVAL = 1 / 20
+"""Seconds between two publications: the screens draw no more rounds than that (`tui/kit/draw_turns.py`)."""
 
 
 class Publisher:
@@ -19,6 +19,7 @@ class Publisher:
         send: called with every event that goes out.
         clock: seconds.
         push: called when nothing more goes out for now, with whether there is time to wait until it is gone.
+        tells_steps: whether reports go out at all, and what their tokens stand for.
     """
 
     def __init__(
@@ -26,10 +27,13 @@ class Publisher:
         send: Callable[[EngineEvent], None],
         clock: Callable[[], float] = time.monotonic,
         push: Callable[[bool], None] = lambda _wait: None,
+        *,
+        tells_steps: bool = True,
     ) -> None:
         self._send = send
         self._clock = clock
         self._push = push
+        self._tells_steps = tells_steps
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
         self._texts: dict[int, TextDelta] = {}
@@ -49,11 +53,13 @@ class Publisher:
 
     def add_report(self, report: StepReport) -> None:
         """A step was run, or verbs."""
-        self._reports.append(report)
+        if self._tells_steps:
+            self._reports.append(report)
 
     def add_token_texts(self, texts: TokenTexts) -> None:
         """What tokens stand for that occur in the reports added last."""
-        self._token_texts.append(texts)
+        if self._tells_steps:
+            self._token_texts.append(texts)
 
     def add_text(self, delta: TextDelta) -> None:
         """A request has more text."""

@@ -3,6 +3,7 @@
 Knows the engine's groups and sessions' numbers; not what becomes of what was found.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pagedchat.engine.core import EngineCore
@@ -28,6 +29,8 @@ class Search:
     group: BeamGroup
     told: list[int]
     """The tokens that were told last."""
+    first_told: float | None = None
+    """When the first of them were, which others may have replaced since."""
 
     @property
     def session_id(self) -> int:
@@ -53,12 +56,16 @@ class Searches:
         core: runs them.
         publisher: hears of them.
         text_model: tokens to text.
+        clock: seconds.
     """
 
-    def __init__(self, core: EngineCore, publisher: Publisher, text_model: TextModel) -> None:
+    def __init__(
+        self, core: EngineCore, publisher: Publisher, text_model: TextModel, clock: Callable[[], float]
+    ) -> None:
         self._core = core
         self._publisher = publisher
         self._text_model = text_model
+        self._clock = clock
         self.running: dict[int, Search] = {}
         """By session. A step without any costs no more than a look at it."""
 
@@ -73,7 +80,7 @@ class Searches:
         room = max(1, self._core.limits.max_len - len(prompt_ids))
         wanted = command.overrides.max_tokens or MAX_TOKENS
         params = BeamSearchParams(command.beam_width, min(room, wanted), ignore_eos=job.params.ignore_eos)
-        group = self._core.groups.search(prompt_ids, params)
+        group = self._core.groups.search(prompt_ids, params, for_seq_id=command.session_id)
         self.running[command.session_id] = Search(job, text, group, [])
         self._publisher.send_now(RequestStarted(command.session_id, command.request_id, len(prompt_ids), 0))
 
@@ -82,6 +89,7 @@ class Searches:
         for search in self.running.values():
             if search.best != search.told:
                 search.told = search.best
+                search.first_told = self._clock() if search.first_told is None else search.first_told
                 self._publisher.add_text(self._delta(search))
 
     def take_over(self) -> list[Search]:

@@ -34,6 +34,8 @@ class Configure(Command, frozen=True):
     """The first message to an engine process, sent by the client itself."""
 
     config: EngineConfig
+    follows_steps: bool = True
+    """Whether anybody wants to hear of steps; replies are told in any case."""
 
 
 Inbound = Configure | AnyCommand

@@ -4,11 +4,11 @@ Allocating a block and making a full one findable is what every reply does every
 may change in each; everything else is an event.
 """
 
-from pagedchat.cache_events import BlockAllocated, BlockCached, BlockUncached, SequenceHeld
+from pagedchat.cache_events import BeamsScored, BlockAllocated, BlockCached, BlockUncached, SequenceHeld
 from pagedchat.events import StepReport
 from pagedchat.trace.recording import Recording
 
-_ROUTINE = (BlockAllocated, BlockCached, BlockUncached, SequenceHeld)
+_ROUTINE = (BeamsScored, BlockAllocated, BlockCached, BlockUncached, SequenceHeld)
 
 
 def is_notable(report: StepReport) -> bool:

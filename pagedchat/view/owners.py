@@ -2,7 +2,7 @@
 
 import re
 
-from pagedchat.cache_events import ANOTHERS, FIRST_OF_PROGRAMS
+from pagedchat.cache_events import ANOTHERS, CHILDREN, FIRST_OF_PROGRAMS
 
 GLYPHS = "123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -30,7 +30,7 @@ def owner_number(seq_id: int, label: str) -> int:
 def _own_number(seq_id: int) -> int:
     """Of programs from 10 on, so that none has the letter and the colour of a chat that stands beside it."""
     of_a_program = FIRST_OF_PROGRAMS <= seq_id < ANOTHERS
-    return seq_id - FIRST_OF_PROGRAMS + 10 if of_a_program else seq_id
+    return seq_id % CHILDREN - FIRST_OF_PROGRAMS + 10 if of_a_program else seq_id
 
 
 def shown_number(number: int) -> str:

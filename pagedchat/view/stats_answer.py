@@ -9,20 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from pagedchat import __version__
 from pagedchat.chat.session import ChatSession
-from pagedchat.events import Counters, EngineReady, QueueLengths
+from pagedchat.metrics.stats import NO_FIGURES, engine_figures, step_figures
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.state.engine import EngineState
-
-_ENGINE_FIELDS = (
-    "device", "dtype", "quantization", "attention_backend", "num_blocks", "num_host_blocks", "block_size",
-    "block_bytes", "max_model_len", "kv_cache_dtype",
-)  # fmt: skip
 
 
 class StatsAnswer:
@@ -60,7 +53,7 @@ class StatsAnswer:
             "server": self._view.server.server.url if self._view.server else None,
             "uptime": round(time.monotonic() - self._started, 3),
             "state": self._state(),
-            "engine": _engine(live.info) if live else None,
+            "engine": engine_figures(live.info) if live else None,
             "limit": self._view.limit,
             **_figures(live),
             "chats": [_chat(chat, self._view.present) for chat in self._desk],
@@ -85,22 +78,13 @@ def answer_of_all(answers: Sequence[StatsAnswer]) -> dict[str, Any]:
     return first() | {"beside": answer_of_all(others) if others else None}
 
 
-def _engine(info: EngineReady) -> dict[str, Any]:
-    return {name: getattr(info, name) for name in _ENGINE_FIELDS}
-
-
 def _figures(now: EngineState | None) -> dict[str, Any]:
     """Pool, queues, counters and rates; null while there is no engine."""
-    if now is None:
-        return dict.fromkeys(("pool", "queues", "counters", "rates"))
-    last, pool = now.mirror.last, now.pool
-    saved = (pool.table_entries - pool.in_use) * now.info.block_bytes
-    return {
-        "pool": msgspec.structs.asdict(pool) | {"saved_bytes": saved, "usage": round(pool.usage, 4)},
-        "queues": msgspec.structs.asdict(last.queues if last else QueueLengths(0, 0, 0, 0)),
-        "counters": msgspec.structs.asdict(last.counters if last else Counters()),
-        "rates": {"tokens_per_second": round(now.tokens_per_second, 2), "batch": now.last_batch},
-    }
+    return (
+        NO_FIGURES
+        if now is None
+        else step_figures(now.info, now.mirror.last, now.tokens_per_second, now.last_batch)
+    )
 
 
 def _chat(chat: ChatSession, now: EngineState) -> dict[str, Any]:

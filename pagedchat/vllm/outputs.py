@@ -1,5 +1,5 @@
 """`vllm.outputs`."""
 
-from pagedchat.outputs import BeamSearchOutput, CompletionOutput, Logprob, RequestOutput
+from pagedchat.outputs import BeamSearchOutput, CompletionOutput, Logprob, RequestOutput, RequestStateStats
 
-__all__ = ["BeamSearchOutput", "CompletionOutput", "Logprob", "RequestOutput"]
+__all__ = ["BeamSearchOutput", "CompletionOutput", "Logprob", "RequestOutput", "RequestStateStats"]

@@ -88,8 +88,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> LLM:
 
 
 def nameless(output: RequestOutput) -> RequestOutput:
-    """As it would be by any other name, and with nothing in the cache."""
-    return msgspec.structs.replace(output, request_id="", num_cached_tokens=0)
+    """As it would be by any other name, at any other time, and with nothing in the cache."""
+    return msgspec.structs.replace(output, request_id="", num_cached_tokens=0, metrics=None)
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=range(len(PARAMS)))
@@ -531,3 +531,17 @@ async def storm(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_nothing_is_left_of_a_storm_of_readers_who_come_and_go(seed: int) -> None:
     asyncio.run(storm(seed))
+
+
+async def test_outputs_say_when_a_request_came_how_far(llm: AsyncLLM) -> None:
+    outputs = await all_of(llm.generate("Hi", msgspec.structs.replace(GREEDY, output_kind=DELTA)))
+    stats = [output.metrics for output in outputs]
+    assert all(each is not None for each in stats)
+    first, last = stats[0], stats[-1]
+    assert first is not None
+    assert last is not None
+    assert 0 < last.queued_ts <= last.scheduled_ts <= last.first_token_ts <= last.last_token_ts
+    assert (last.first_token_ts, last.num_generation_tokens) == (first.first_token_ts, 6)
+    assert [each.num_generation_tokens for each in stats if each is not None] == sorted(
+        each.num_generation_tokens for each in stats if each is not None
+    )

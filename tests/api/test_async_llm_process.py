@@ -58,7 +58,12 @@ def rounded(output: RequestOutput) -> RequestOutput:
         for one in output.outputs
     ]
     return msgspec.structs.replace(
-        output, request_id="", num_cached_tokens=0, outputs=outputs, prompt_logprobs=told(output.prompt_logprobs)
+        output,
+        request_id="",
+        metrics=None,
+        num_cached_tokens=0,
+        outputs=outputs,
+        prompt_logprobs=told(output.prompt_logprobs),
     )
 
 

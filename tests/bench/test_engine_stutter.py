@@ -64,6 +64,7 @@ def test_every_kind_of_sampling_runs_in_this_process(tmp_path: Path, monkeypatch
     gaps = Gaps()
     stutter_child.through_api(EngineConfig(model=model, cache=CacheConfig(num_blocks=64)), 0.0, gaps)
     assert gaps.num_tokens == 20 * len(stutter_child.KINDS)
+    assert logging.getLogger("pagedchat.runtime.graphs").level == logging.NOTSET
     assert len(gaps.worst) == 2
 
 

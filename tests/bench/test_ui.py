@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint, write_word_tokenizer
-from pagedchat.bench.ui import main
+from pagedchat.bench.ui import attach, main
 from pagedchat.bench.ui.arguments import add_ui_options
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.long_chats import LongChats
@@ -166,6 +166,16 @@ def test_a_history_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "history, opened and searched" in capsys.readouterr().out
 
 
+def test_a_terminal_that_attaches_is_measured_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(attach, "_REPEATS", 1)
+    monkeypatch.setattr(attach, "NUM_MESSAGES", 6)
+    output = tmp_path / "figures.json"
+    assert run_ui_bench(options("--only", "attach", "--json", str(output))) == 0
+    figures = json.loads(output.read_text())["attach"]
+    assert 0 < figures["first_frame_ms"] <= figures["all_text_ms"]
+    assert figures["attached_ms"] > 0
+
+
 # --- end to end -------------------------------------------------------------------------------------
 
 
@@ -185,6 +195,7 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
         "transcripts",
         "slowdown",
         "history",
+        "attach",
         "engine",
         "load",
     }
@@ -197,8 +208,9 @@ def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.C
     assert {"by_chats", "by_inspector"} <= set(figures["slowdown"])
     assert figures["transcripts"]["keys"]["num_keys"] == 3
     assert 0 < figures["transcripts"]["long_share"] < 1
-    assert set(figures["load"]) == {"frames", "keys", "transcripts", "slowdown", "history"}
+    assert set(figures["load"]) == {"frames", "keys", "transcripts", "slowdown", "history", "attach"}
     assert figures["history"]["num_chats"] == 20
+    assert 0 < figures["attach"]["first_frame_ms"] <= figures["attach"]["all_text_ms"]
     table = capsys.readouterr().out
     assert "key to its echo, inspector open" in table
     assert "slower than chats" in table

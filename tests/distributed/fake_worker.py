@@ -9,7 +9,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from pagedchat.distributed.life import end_with_parent
-from pagedchat.distributed.messages import Beat, Done, Failed, Join, Loaded, encoded, to_worker
+from pagedchat.distributed.messages import Arrived, Beat, Done, Failed, Join, Loaded, encoded, to_worker
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -18,6 +18,8 @@ def main(descriptor: int, parent: int) -> None:
     join = to_worker(pipe.recv_bytes())
     assert isinstance(join, Join)
     what = join.config.model.model
+    if what != "never arrives":
+        pipe.send_bytes(encoded(Arrived()))
     if what == "cannot load":
         pipe.send_bytes(encoded(Failed("There is no room.", "Free some memory.")))
         os._exit(1)

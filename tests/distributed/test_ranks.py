@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -11,46 +13,14 @@ import pytest
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.distributed.runner import DistributedRunner
+from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.errors import DeviceError, InvalidValueError
 from pagedchat.events import RankInfo
-from pagedchat.outputs import RequestOutput
+from tests.distributed.asking import DRAWN, PROMPTS, ask, logprobs, make, tokens
 from tests.models.families.tiny_families import save_tiny
 
-NUM_TOKENS = 16
-SHARED = list(range(40, 60))
-PROMPTS = [
-    [5, 6, 7],
-    [*SHARED, 8],
-    [*SHARED, 9, 10, 11],
-    [(7 * i) % 90 + 3 for i in range(40)],
-    [(11 * i) % 90 + 3 for i in range(27)],
-]
-GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=3)
-DRAWN = SamplingParams(
-    temperature=1.0, top_p=0.9, seed=4, n=3, max_tokens=NUM_TOKENS, repetition_penalty=1.2, ignore_eos=True
-)
 SMALL = {"block_size": 4, "num_blocks": 24, "swap_space": "1MiB", "max_num_batched_tokens": 24}
 """The longest prompt with its reply needs 14 blocks, all five need 41: they take turns."""
-
-
-def make(folder: Path, size: int, **arguments: object) -> LLM:
-    return LLM(
-        str(folder), device="cpu", dtype="float32", skip_tokenizer_init=True, tensor_parallel_size=size, **arguments
-    )
-
-
-def ask(llm: LLM, params: SamplingParams = GREEDY) -> list[RequestOutput]:
-    return llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], params, use_tqdm=False)
-
-
-def tokens(outputs: list[RequestOutput]) -> list[list[list[int]]]:
-    return [[list(answer.token_ids) for answer in output.outputs] for output in outputs]
-
-
-def logprobs(outputs: list[RequestOutput]) -> list[float]:
-    """Of all tokens, and of the most likely ones in their place."""
-    told = [each for output in outputs for answer in output.outputs for each in answer.logprobs or []]
-    return [entry.logprob for of_token in told for entry in of_token.values()]
 
 
 def pids_of(llm: LLM) -> list[int]:
@@ -61,7 +31,7 @@ def runner_of(llm: LLM) -> DistributedRunner:
     return cast(DistributedRunner, llm._engine._core.runner)
 
 
-@pytest.fixture(scope="module", params=["opt", "gemma2"])
+@pytest.fixture(scope="module", params=["opt", "gemma2", "gpt_oss"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -95,6 +65,24 @@ def test_drawn_answers_that_share_a_prompt(one: LLM, two: LLM) -> None:
     assert two.stats().copies > 0
 
 
+def test_beams_are_those_of_one_process(one: LLM, two: LLM) -> None:
+    prompts = [{"prompt_token_ids": PROMPTS[1]}]
+    params = BeamSearchParams(beam_width=3, max_tokens=6, ignore_eos=True)
+    expected, found = (llm.beam_search(prompts, params)[0].sequences for llm in (one, two))
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    assert [each.cum_logprob for each in found] == pytest.approx([each.cum_logprob for each in expected], abs=1e-4)
+
+
+def test_likelihoods_of_prompts_are_those_of_one_process(one: LLM, two: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=2)
+
+    def told(llm: LLM) -> list[float]:
+        of_tokens = [each for output in ask(llm, params) for each in output.prompt_logprobs or [] if each]
+        return [entry.logprob for each in of_tokens for entry in each.values()]
+
+    assert told(two) == pytest.approx(told(one), abs=1e-4)
+
+
 def test_each_rank_is_told_of(two: LLM) -> None:
     first, second = two.info.ranks
     assert first == second == RankInfo(first.device, 24 * two.info.block_bytes)
@@ -112,6 +100,53 @@ def test_a_rank_that_is_killed_ends_the_engine_with_its_name(tmp_path: Path) -> 
         with pytest.raises(DeviceError, match="Rank 1"):
             ask(llm)
     assert not psutil.pid_exists(pid)
+
+
+class _Sent(threading.Thread):
+    """Sends signals to the other rank of an engine that is being loaded, as soon as there is one."""
+
+    def __init__(self, *signals: int, pause: float = 0.0) -> None:
+        super().__init__(daemon=True)
+        self._others = _rank_pids()
+        self._signals, self._pause = signals, pause
+        self.start()
+
+    def run(self) -> None:
+        ended = threading.Event()
+        while not (found := _rank_pids() - self._others):
+            ended.wait(0.01)
+        for number in self._signals:
+            os.kill(min(found), number)
+            ended.wait(self._pause)
+
+
+def _rank_pids() -> set[int]:
+    """Of all engines here."""
+    return {each.pid for each in psutil.Process().children() if _is_rank(each)}
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    try:
+        return "pagedchat.distributed.worker" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_a_rank_that_is_killed_while_it_starts_is_named_at_once(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path, "llama")
+    sent, began = _Sent(signal.SIGKILL), time.monotonic()
+    with pytest.raises(DeviceError, match=r"Rank 1 \(process \d+\) was killed \(SIGKILL\)"):
+        make(folder, 2, num_blocks=8)
+    sent.join()
+    assert time.monotonic() - began < 20
+
+
+def test_a_rank_that_starts_late_is_waited_for(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path, "llama")
+    sent = _Sent(signal.SIGSTOP, signal.SIGCONT, pause=1.0)
+    with make(folder, 2, num_blocks=8) as llm:
+        sent.join()
+        assert len(llm.info.ranks) == 2
 
 
 def test_more_ranks_than_gpus_is_one_sentence(tmp_path: Path) -> None:

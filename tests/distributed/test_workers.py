@@ -75,6 +75,19 @@ def test_ranks_load_run_and_end(start: Start) -> None:
     assert gone(pids)
 
 
+def test_a_rank_that_is_lost_before_it_connects_is_told_at_once(start: Start) -> None:
+    workers = start("never arrives")
+    os.kill(workers.pids[1], signal.SIGKILL)
+    with pytest.raises(DeviceError, match="Rank 2"):
+        workers.wait_arrived()
+
+
+def test_ranks_that_are_about_to_connect_are_waited_for(start: Start) -> None:
+    workers = start()
+    workers.wait_arrived()
+    assert all(each.has_arrived for each in workers._watch.workers)
+
+
 def test_a_rank_that_is_killed_is_named_and_the_others_end(start: Start) -> None:
     lost = threading.Event()
     workers = start()

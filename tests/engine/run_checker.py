@@ -13,6 +13,7 @@ class RunChecker:
         """Batches that belonged to a run."""
         self._lens: list[tuple[int, int]] = []
         self._tables: list[list[int]] = []
+        self.chooses_beams = getattr(runner, "chooses_beams", False)
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         parts = batch.scheduled
@@ -32,13 +33,24 @@ class RunChecker:
         """The batch before is known, even if it was the first of the run, which does not say so yet."""
         self.num_in_runs += 1
         sequences = [part.sequence for part in batch.scheduled]
-        assert [(sequence.seq_id, len(sequence)) for sequence in sequences] == self._lens
+        beams = {id(sequence) for search in run.searches for sequence, _ in search.standing()}
+        assert [len(sequence) for sequence in sequences] == [length for _, length in self._lens]
         assert all(part.num_tokens == 1 and part.samples for part in batch.scheduled)
         for i, (sequence, before) in enumerate(zip(sequences, self._tables, strict=True)):
             now = sequence.block_table
-            assert now[: len(before)] == before
+            if id(sequence) in beams:  # one that took this place has its own full blocks
+                num_full = sequence.num_computed // self._block_size(run)
+                assert now[num_full : len(before)] == before[num_full:]
+            else:
+                assert now[: len(before)] == before
+                assert sequence.seq_id == self._lens[i][0]
             assert (len(now) > len(before)) == (i in run.grown)
             assert sequence.writable_len - sequence.num_computed >= run.room > 0
+
+    def _block_size(self, run: DecodeRun) -> int:
+        return next(
+            seq.writable_len // len(seq.block_table) for search in run.searches for seq, _ in search.standing()
+        )
 
 
 def distinct(runs: list[DecodeRun | None]) -> int:

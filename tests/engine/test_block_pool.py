@@ -65,6 +65,22 @@ def test_blocks_are_dropped_together_as_one_by_one() -> None:
     check_pool(pools[1])
 
 
+def test_blocks_are_shared_together_as_one_by_one() -> None:
+    pools = BlockPool(6), BlockPool(6)
+    for pool in pools:
+        pool.take_free(5)
+        pool.pin(3)
+        pool.drop_all([1, 2, 3], {1, 2, 3})
+        pool.changed.clear()
+    shared = [0, 2, 3, 4, 2]
+    for block_id in shared:
+        pools[0].share(block_id)
+    pools[1].share_all(shared)
+    assert vars(pools[0]) == vars(pools[1])
+    assert list(pools[1].cached_blocks) == [1]
+    check_pool(pools[1])
+
+
 # --- host memory ------------------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ async def test_a_lost_device_ends_the_engine_and_the_chats_go_on(phase, tmp_path
         chat = await bring_about(program, phase, "lose the device", "Hi")
         await program.until(program.died)
         assert program.died().exit_code == EXIT_CRASHED
-        assert f"exit status {EXIT_CRASHED}, pagedchat.errors.DeviceError: {LOST}" in program.banners[-1]
+        assert f"The engine ended ({LOST}" in program.banners[-1]
         assert chat.notice.message == f"The engine crashed: {LOST}."
         assert str(program.client.log_path) in chat.notice.hint
         assert "Hi" in (chat.take_returned(), *(turn.text for turn in chat.turns))

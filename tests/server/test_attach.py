@@ -155,7 +155,7 @@ async def test_an_onlooker_sees_the_cache_and_changes_nothing():
         refused = await looks.until_heard(ev.RequestFailed)
         assert refused.message == "This terminal only looks on."
         assert looks.of(ev.EngineNotice)[0].message == "This terminal only looks on."
-        assert not served.link.hub._run_state.paused
+        assert not served.link.hub.run_state.paused
 
 
 async def test_a_pause_is_told_to_all_and_lifted_when_nobody_is_left_to_do_it():

@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagedchat import events as ev
-from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Pin, Resume, SetLimit, Stop, Unpin
+from pagedchat.cache_events import ANOTHERS, CHILDREN
+from pagedchat.chat.turns import Turn
+from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Generate, Pin, Resume, SetLimit, Stop, Unpin
+from pagedchat.view.owners import unlabelled
+from tests.server import hub_walk
 from tests.server.hub_walk import SECRETS, Listener, RigLink
+from tests.service.likely_runner import LikelyRunner
 
 COMMON = ("The boat left before dawn and nobody looked up ", "Once upon a time there was a block ", "x")
 
@@ -120,3 +126,26 @@ class Walk:
 @given(st.integers(0, 2**32))
 def test_clients_see_the_engine_their_own_texts_and_nobody_elses(seed: int) -> None:
     Walk(seed).run(60)
+
+
+def test_beams_of_a_terminal_are_its_own_and_nobody_elses(monkeypatch):
+    monkeypatch.setattr(hub_walk, "FakeModelRunner", lambda _, block_size: LikelyRunner(block_size=block_size))
+    link = RigLink(500)
+    one, other = (Listener(link.hub.client("terminal"), "") for _ in range(2))
+    link.pump()
+    one.client.send(Generate(1, 1, [Turn("user", "Hello!")], SamplingOverrides(max_tokens=4), beam_width=3))
+    link.step(3)
+    for listener in (one, other):
+        listener.read()
+    assert one.mirror is not None
+    assert other.mirror is not None
+    beams = [seq_id for seq_id in one.mirror.sequences if seq_id != 1]
+    assert len(beams) == 3
+    assert all(CHILDREN <= seq_id < ANOTHERS for seq_id in beams)
+    assert unlabelled(beams[0], is_beam=True) == "beam 10"
+    assert all(seq_id >= ANOTHERS for seq_id in other.mirror.sequences)
+    link.step(10)
+    for listener in (one, other):
+        listener.read()
+    assert isinstance(one.ended[1], ev.RequestFinished)
+    assert set(link.hub.numbers.owners) == {1}

@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from pagedchat.cache_events import CacheEvent
-from pagedchat.server.redaction import HASHES, NUMBERS, TOKENS, OpaqueHashes
+from pagedchat.cache_events import ANOTHERS, BeamsScored, CacheEvent
+from pagedchat.server.redaction import HASHES, NUMBERS, OF_SEARCHES, TOKENS, Eyes, OpaqueHashes
 
 FOR_ALL = {
     "block_id", "block_ids", "block_idx", "cached_block_id", "cause", "copied", "dst", "grouped", "host_block_ids",
@@ -15,7 +15,14 @@ FOR_ALL = {
 
 def test_every_field_of_every_event_is_mapped_redacted_or_for_all():
     fields = {name for kind in get_args(CacheEvent) for name in kind.__struct_fields__}
-    assert fields - FOR_ALL - NUMBERS - TOKENS - HASHES == set()
+    assert fields - FOR_ALL - NUMBERS - TOKENS - HASHES - OF_SEARCHES == set()
+
+
+def test_how_likely_beams_are_is_for_who_searches():
+    scored = BeamsScored([7, 9], [-1.5, -2.5])
+    searching, other = Eyes({7: 1, 9: 2}, OpaqueHashes()), Eyes({3: 1}, OpaqueHashes())
+    assert searching.event(scored, lambda _: True) == BeamsScored([1, 2], [-1.5, -2.5])
+    assert other.event(scored, lambda _: True) == BeamsScored([ANOTHERS + 7, ANOTHERS + 9], [])
 
 
 def test_hashes_say_which_are_equal_and_differ_from_server_to_server():

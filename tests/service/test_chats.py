@@ -180,3 +180,13 @@ def test_a_step_that_fails_for_one_session_ends_its_reply_alone(caplog):
     rig.send(ask(1, 11, "fine"))
     rig.run_dry()
     assert rig.finished(11).reason == "stop"
+
+
+def test_the_fork_of_a_chat_at_rest_is_told_the_figures_of_its_source():
+    rig = EngineRig()
+    rig.send(ask(1, 10, "Hello!", max_tokens=4))
+    rig.run_dry()
+    rig.send(cmd.Fork(1, 2, 20))
+    source, fork = rig.finished(10), rig.finished(20)
+    assert source.num_prompt_tokens > 0
+    assert (fork.num_prompt_tokens, fork.num_tokens) == (source.num_prompt_tokens, source.num_tokens)

@@ -7,6 +7,7 @@ from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
 from pagedchat.service.loop import QUIET, EngineLoop, Received
+from pagedchat.service.publisher import INTERVAL
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
@@ -356,7 +357,7 @@ def test_steps_are_coalesced_but_the_first_token_is_not_held_back():
         rig.clock.advance(0.001)
         rig.loop.step()
     assert len(rig.events) == before
-    rig.clock.advance(0.02)
+    rig.clock.advance(INTERVAL)
     rig.loop.step()
     token_texts, steps, delta = rig.events[before:]
     assert (len(steps.reports), len(delta.text)) == (21, 21)

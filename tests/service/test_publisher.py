@@ -59,3 +59,12 @@ def test_progress_is_thinned_but_never_at_its_ends(publisher, sent, clock):
     publisher.add_progress(ev.LoadProgress("warmup", "warming up"))
     assert 8 < len(sent) < 14
     assert (sent[0].done, sent[-2].done, sent[-1].stage) == (0, 1000, "warmup")
+
+
+def test_steps_that_nobody_follows_are_not_told(sent, clock):
+    publisher = Publisher(sent.append, clock, tells_steps=False)
+    publisher.add_report(REPORT)
+    publisher.add_token_texts(ev.TokenTexts([1], [b"a"]))
+    publisher.add_text(ev.TextDelta(1, 10, "a", 1))
+    publisher.flush()
+    assert sent == [ev.TextDelta(1, 10, "a", 1)]

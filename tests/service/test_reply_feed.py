@@ -7,6 +7,7 @@ from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.service import commands as cmd
+from pagedchat.service.publisher import INTERVAL
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
@@ -75,10 +76,11 @@ def test_a_step_in_which_nothing_is_due_tells_no_text_and_the_next_publication_a
     for _ in range(6):
         rig.loop.step()  # no time passes
     assert len(rig.events) == told
+    rig.clock.advance(INTERVAL)
     rig.step(4)
     deltas = [event for event in rig.events[told:] if isinstance(event, ev.TextDelta)]
-    assert [(delta.request_id, delta.num_tokens) for delta in deltas] == [(10, 12), (20, 12)]
-    assert [len(rig.text(request_id)) for request_id in (10, 20)] == [12, 12]
+    assert [(delta.request_id, delta.num_tokens) for delta in deltas] == [(10, 9), (20, 9)]
+    assert [len(rig.text(request_id)) for request_id in (10, 20)] == [9, 9]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 1.0])

@@ -84,6 +84,19 @@ def test_what_is_the_likeliest_so_far_is_told_while_it_goes_on() -> None:
     assert shown(rig, 10) == "The boat lef"
 
 
+def test_the_time_to_the_first_token_is_that_to_the_first_text_and_not_to_the_end() -> None:
+    rig = rig_of()
+    asked = rig.clock()
+    rig.send(search(1, 10, "Hi", max_tokens=40))
+    rig.step(1)
+    rig.loop._publish()
+    at = rig.clock() - asked
+    rig.run_dry()
+    done = rig.finished(10)
+    assert done.time_to_first_token == pytest.approx(at)
+    assert done.duration > 5 * at
+
+
 def test_a_search_that_is_stopped_leaves_the_best_so_far() -> None:
     rig = rig_of()
     rig.send(search(1, 10, "Hi", max_tokens=40))

@@ -102,6 +102,7 @@ REPORT = ev.StepReport(
         ce.BlocksReturned([8, 7]),
         ce.BlockUnpinned(5),
         ce.SwappedOut(1, [5], [0], [True]),
+        ce.BeamsScored([1, 2], [-0.5, -1.25]),
         ce.SequenceParked(1, "length"),
     ],
     ev.PoolCounts(10, 8, 0, 2, 1, 3, 0, 0),

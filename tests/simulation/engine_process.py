@@ -202,7 +202,7 @@ class SimulatedEngine:
         preparer: Preparer = PrepareAtOnce(PromptWorkshop(text_model, None))
         if renderer is not None:
             preparer = LaterPreparer(PromptWorkshop(text_model, None), self._loop, self._random, self._put)
-        programs = Programs(self.core, publisher, preparer, text_model.tokenizer, self._loop.time)
+        programs = Programs(self.core, publisher, preparer, text_model.tokenizer, self._loop.time, self._loop.time)
         self._publisher = publisher
         self._engine_loop = EngineLoop(self.core, chats, programs, publisher, self._inbox, self._loop.time)
         publisher.send_now(info_of(self._limits))

@@ -3,12 +3,15 @@ worlds by a product of CPU kernels for all chats of a step at once. In some ther
 symbols.
 """
 
-from functools import cache
+import math
+from functools import cache, reduce
 
 import torch
 from tokenizers import Tokenizer
 
 from pagedchat.chat.template import ChatTemplate
+from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.engine.groups.search import BeamSearch, Choice
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import BlockOp, ScheduledSequence
 from pagedchat.events import EngineReady
@@ -16,7 +19,8 @@ from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
-from tests.engine.kv_simulator import KVSimulator, reply_of
+from tests.engine.groups.beam_model import ChoosingRunner
+from tests.engine.kv_simulator import KVSimulator, fingerprint, reply_of
 from tests.fakes import CHAT_TEMPLATE, EOS, byte_tokenizer
 from tests.service.fake_engine import ready_info
 from tests.simulation.byte_pages import BytePages
@@ -87,8 +91,17 @@ def kernel_letters(form: str) -> KernelLetters | None:
     return None if cpu_kernels() is None else KernelLetters(form)
 
 
-class LetterModel(KVSimulator):
-    """Answers with letters.
+def likely(state: int, count: int) -> list[Choice]:
+    """The most likely letters after a prefix with this fingerprint, for beams."""
+    tokens = sorted(set(_alphabet()))
+    weights = {token: 1 + fingerprint(state, token) % 1_000_003 for token in tokens}
+    log_of_sum = math.log(sum(weights.values()))
+    choices = [(token, math.log(weight) - log_of_sum) for token, weight in weights.items()]
+    return sorted(choices, key=lambda choice: -choice[1])[:count]
+
+
+class LetterModel(ChoosingRunner):
+    """Answers with letters, and has beams search for them.
 
     Args:
         num_blocks, block_size, num_host_blocks: of its cache.
@@ -106,7 +119,11 @@ class LetterModel(KVSimulator):
     ) -> None:
         super().__init__(num_blocks, block_size, num_host_blocks)
         self._letters = letters
+        self.chooses_beams = num_blocks > 6
         self._pages = None if kind is None else BytePages(kind, num_blocks, block_size, num_host_blocks)
+
+    def likely(self, prefix: int, count: int) -> list[Choice]:
+        return likely(prefix, count)
 
     def choose_all(self, prefixes: list[int]) -> list[int]:
         if self._letters is None:
@@ -137,6 +154,16 @@ def expected_ids(prompt: list[int], max_tokens: int, letters: KernelLetters | No
     """What the model must answer, however it was scheduled."""
     one = choose if letters is None else lambda state: letters([state])[0]
     return reply_of(prompt, one, max_tokens, {tokenizer().token_to_id(EOS)})
+
+
+def expected_search(prompt: list[int], width: int, max_tokens: int) -> list[int]:
+    """The likeliest reply that a search must find, however it was scheduled."""
+    search = BeamSearch(BeamSearchParams(width, max_tokens), frozenset({tokenizer().token_to_id(EOS)}))
+    start = reduce(fingerprint, prompt, 0)
+    while not search.is_over:
+        states = [reduce(fingerprint, tokens, start) for tokens, _ in search.beams]
+        search.advance([likely(state, search.num_choices) for state in states])
+    return search.best()[0].token_ids
 
 
 def expected_text(token_ids: list[int], stops: list[str]) -> str:

@@ -7,7 +7,7 @@ from pagedchat import events as ev
 from pagedchat.chat.session import ChatSession
 from pagedchat.engine.core import EngineCore
 from tests.fakes import EOS
-from tests.simulation.model import KernelLetters, expected_ids, expected_text, tokenizer
+from tests.simulation.model import KernelLetters, expected_ids, expected_search, expected_text, tokenizer
 
 
 @dataclass
@@ -20,6 +20,8 @@ class Promise:
     stops: list[str]
     engine: int
     """Which one of this UI process's engines has begun with it."""
+    found: list[int] | None = None
+    """Of a search what it is to find, and of the fork of its reply what it has found; None: the reply is drawn."""
     text: str = ""
     """What the UI has heard."""
     ended: bool = False
@@ -38,9 +40,13 @@ class Oracle:
     """Started by this UI process."""
     num_deaths: int = 0
     """Of engines, heard of."""
+    _last_search: dict[int, int] = field(default_factory=dict)
+    """Of the engine, by its `id`, the number of the group that began last."""
 
     def told(self, event: ev.EngineEvent, core: EngineCore) -> None:
         """The engine says that it has begun with a request."""
+        if isinstance(event, ev.RequestStarted) and self._begins_search(event, core):
+            return
         if isinstance(event, ev.RequestStarted):
             seq = core.sequences[event.session_id]
             prompt = seq.token_ids[: seq.num_prompt_tokens]
@@ -48,6 +54,21 @@ class Oracle:
             self.promises[event.request_id] = Promise(
                 prompt, room, list(seq.sampling_params.stop), self.num_engines
             )
+            begun = seq.token_ids[len(prompt) : len(prompt) + seq.num_begun_tokens]
+            self.promises[event.request_id].found = begun or None
+
+    def _begins_search(self, event: ev.RequestStarted, core: EngineCore) -> bool:
+        """It is told in the moment in which it has its group."""
+        last = self._last_search.get(id(core), -1)
+        group = max(core.groups.searches.values(), default=None, key=lambda each: each.group_id)
+        if group is None or group.group_id <= last:
+            return False
+        self._last_search = {id(core): group.group_id}
+        self.seen["searches"] += 1
+        prompt, params = group.prompt_token_ids, group.params
+        found = expected_search(prompt, params.beam_width, params.max_tokens)
+        self.promises[event.request_id] = Promise(prompt, len(found), [], self.num_engines, found)
+        return True
 
     def hear(self, event: ev.EngineEvent) -> None:
         """What the UI is told."""
@@ -59,7 +80,7 @@ class Oracle:
             case ev.TextDelta(request_id=request_id, text=text):
                 promise = self.promises[request_id]
                 assert not promise.ended, f"request {request_id} has more text after its end"
-                promise.text += text
+                promise.text = text if event.anew else promise.text + text
             case ev.RequestFinished(request_id=request_id):
                 if event.num_prompt_tokens:
                     self._check(self.promises[request_id], event)
@@ -71,7 +92,9 @@ class Oracle:
         assert not promise.ended, f"request {event.request_id} ends twice"
         promise.ended = True
         self.seen[f"requests ended: {event.reason}"] += 1
-        wanted = expected_ids(promise.prompt, promise.num_tokens, self.letters)
+        if promise.found is not None and event.reason == "abort":
+            return  # the best so far
+        wanted = promise.found or expected_ids(promise.prompt, promise.num_tokens, self.letters)
         ids = wanted[: event.num_tokens]
         assert len(ids) == event.num_tokens, f"{event.num_tokens} tokens, where {len(wanted)} were to come"
         end = tokenizer().token_to_id(EOS)

@@ -61,13 +61,16 @@ class SimulatedProgram:
         choose = self._random
         text = choose.choice(_PROMPTS)
         n = choose.choice((1, 1, 2, 3))
+        best_of = n + 1 if choose.random() < 0.2 else None
         params = SamplingParams(
             n=n,
-            temperature=0.0 if n == 1 else 1.0,
+            best_of=best_of,
+            temperature=0.0 if n == 1 and best_of is None else 1.0,
             max_tokens=choose.choice((1, 5, 30)),
             stop=choose.choice(_STOPS),
-            output_kind=choose.choice(list(RequestOutputKind)),
+            output_kind=choose.choice(list(RequestOutputKind)) if best_of is None else RequestOutputKind.FINAL_ONLY,
         )
+        self._seen["requests of programs for the best of several"] += best_of is not None
         ids = tokenizer().encode(text, add_special_tokens=False).ids
         self._last += 1
         self.asked[self._last] = Asked(ids, params)
@@ -99,7 +102,7 @@ class SimulatedProgram:
 
     def _may_be_refused(self, asked: Asked, message: str) -> bool:
         """Empty, or too much for the model or the cache; or while there is no engine."""
-        length, n = len(asked.prompt), asked.params.n
+        length, n = len(asked.prompt), asked.params.best_of or asked.params.n
         return not length or length >= self._limits.max_len or n > 1 or "not running" in message
 
     def _take(self, number: int, asked: Asked, output: RequestOutput) -> None:
@@ -109,6 +112,7 @@ class SimulatedProgram:
         if output.finished:
             del self.asked[number]
             self._seen["requests of programs finished"] += 1
+            assert len(asked.token_ids) == asked.params.n
             for index in asked.token_ids:
                 self._check(asked, index)
 

@@ -11,7 +11,7 @@ MAX_CHATS = 9
 ACTIONS = {
     "ask": 14, "stop": 2, "regenerate": 2, "fork": 3, "close": 1.5, "new": 3, "focus": 2, "settings": 2,
     "pause": 0.5, "resume": 1.5, "step_once": 1, "pace": 0.3, "limit": 0.7, "pin": 0.7, "unpin": 0.5, "evict": 0.5,
-    "flush": 0.2, "system": 0.3, "broadcast": 0.5, "program": 6, "leave": 1.5,
+    "flush": 0.2, "system": 0.3, "broadcast": 0.5, "beam": 2, "program": 6, "leave": 1.5,
 }  # fmt: skip
 _WORDS = ("Tell me", " of the sea", " of a boat", ", please", " once more", "é€", "\n", "</s>", " and then")
 
@@ -54,6 +54,14 @@ class User:
 
     def ask(self) -> None:
         self._desk.submit(self._some(), self._prompt())
+
+    def beam(self) -> None:
+        """A reply that is searched; of another one it would not be known where a stop string ends it."""
+        chat, choose = self._some(), self._random
+        if not chat.busy:
+            chat.set_sampling("stop", None)
+            chat.set_sampling("max_tokens", choose.choice((1, 5, 30)))
+            self._desk.search(chat, choose.choice((1, 2, 4)), self._prompt())
 
     def broadcast(self) -> None:
         prompt = self._prompt()

@@ -38,6 +38,7 @@ async def test_the_header_says_where_it_is_attached_and_the_cache_is_there_at_on
         await settle(pilot)
         header = drawn(app.chats._header)
         assert f"@ {WHERE}" in header
+        assert "nothing shared, copied or evicted since this terminal attached" in drawn(app.chats._ticker)
         assert "free 251/256" in header
         assert app.view.step == 9
         assert app.view.name(ANOTHERS + 5) == "another client"

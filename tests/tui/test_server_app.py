@@ -10,6 +10,7 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.errors import PagedChatError
 from pagedchat.events import (
     EngineFailed,
+    LoadProgress,
     RequestFailed,
     RequestStarted,
     RequestWaits,
@@ -26,6 +27,7 @@ from pagedchat.service.commands import Close, Focus
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.composer import Composer
 from pagedchat.tui.chat.group_heading import GroupHeading
+from pagedchat.tui.kit.key_bar import KeyBar
 from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.models import named
 from tests.fakes_tui import READY, FakeEngineLink
@@ -210,6 +212,42 @@ async def test_the_inspector_has_its_figures_and_names_what_is_missing(rig):
         assert "2 being answered" in shown
         assert "50% in use of 1,000 blocks of 16 tokens" in shown
         assert "preempted     not told" in shown
+
+
+async def test_no_key_is_offered_there_that_does_nothing(rig):
+    there = rig(LAB, has_engine=False)
+    async with there.app.run_test(size=(100, 40)) as pilot:
+        there.servers["lab"].say(ready())
+        await pilot.press("f3")
+        await settle(pilot)
+        await settle(pilot)
+        there.app.redraw()
+        assert drawn(there.app.screen.query_one(KeyBar)).strip() == "Esc back  ^P palette"
+
+
+async def test_of_a_pagedchat_it_says_how_to_see_the_blocks(rig):
+    there = rig(LAB, has_engine=False)
+    async with there.app.run_test(size=(100, 40)) as pilot:
+        there.servers["lab"].say(ready(kind="pagedchat"))
+        await pilot.press("f3")
+        await settle(pilot)
+        await settle(pilot)
+        assert "pagedchat --attach http://lab:8000 opens chats on its engine" in drawn(there.app.screen)
+
+
+async def test_an_empty_chat_and_the_wait_for_a_server_speak_of_the_server(rig):
+    there = rig(LAB, has_engine=False)
+    async with there.app.run_test(size=WIDE) as pilot:
+        there.servers["lab"].say(LoadProgress("connect", "Asking lab for its models"))
+        await settle(pilot)
+        there.app.redraw()
+        assert "it is sent when the server is ready" in drawn(there.app.screen)
+        there.servers["lab"].say(ready())
+        await settle(pilot)
+        there.app.redraw()
+        shown = words(pane(there.app, 1))
+        assert "F3 shows what its server tells." in shown
+        assert "blocks" not in shown
 
 
 async def test_escapes_and_markup_of_a_server_are_text(rig):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,20 @@ class _Noting(logging.Handler):
             self.notes.append((time.perf_counter(), found[2]))
 
 
+@contextmanager
+def _noted() -> Iterator[Notes]:
+    """What is said of steps that are held up while this is entered, which grows."""
+    said, noting = logging.getLogger("pagedchat.runtime.graphs"), _Noting()
+    level = said.level
+    said.addHandler(noting)
+    said.setLevel(logging.DEBUG)
+    try:
+        yield noting.notes
+    finally:
+        said.setLevel(level)
+        said.removeHandler(noting)
+
+
 def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:
     """Chats on an `LLMEngine`; who has a reply asks again for so many seconds.
 
@@ -82,10 +97,7 @@ def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:
     """
     from pagedchat import LLMEngine  # noqa: PLC0415 - a terminal does not import it
 
-    said, noting = logging.getLogger("pagedchat.runtime.graphs"), _Noting()
-    said.addHandler(noting)
-    said.setLevel(logging.DEBUG)
-    with LLMEngine(config) as engine:
+    with _noted() as notes, LLMEngine(config) as engine:
         prompts, began = _prompts(engine.info.max_model_len), time.perf_counter()
         joining = _joining(lambda: time.perf_counter() - began)
 
@@ -106,8 +118,7 @@ def through_api(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:
             chat = next(joining)
             if chat >= 0:
                 ask(chat)
-    said.removeHandler(noting)
-    return noting.notes
+    return notes
 
 
 def through_process(config: EngineConfig, seconds: float, gaps: Gaps) -> Notes:

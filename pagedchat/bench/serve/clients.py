@@ -1,17 +1,14 @@
-"""A server in a process of its own, and clients that stream from it over the loopback, all in one event loop.
+"""A server in a process of its own, and its clients in others, over the loopback."""
 
-The clients are a few lines each, as they share the processor with what they measure: they write a request, and note
-when something comes. Knows HTTP as far as our own server speaks it.
-"""
-
-import asyncio
 import json
+import os
 import re
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -20,13 +17,22 @@ from pagedchat.errors import PagedChatError
 from pagedchat.own_process import command, environment
 
 _URL = re.compile(r" at http://([\d.]+):(\d+)/v1")
-_EVENT, _DONE = b"data: {", b"data: [DONE]"
-_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
 _SECONDS_TO_END = 20
+_MOST_OF_A_PROCESS = 16
+"""Clients; more would wait for one another, where there are processors enough."""
+_REST, _WINDOW, _MOST_REST = 0.5, 0.25, 60.0
+"""Seconds before an engine that has nothing to do does spare work, in which it is looked at, and at most."""
+_IDLE_SHARE = 0.1
+"""Of a processor, below which nothing is being made ready."""
+
+
+def num_processes(num_clients: int, num_cores: int) -> int:
+    """In how many processes so many clients are: two cores are the server's and the engine's."""
+    return max(1, min(-(-num_clients // _MOST_OF_A_PROCESS), num_cores - 2))
 
 
 class ServerProcess:
-    """`pagedchat serve`; to be used in a `with`.
+    """`pagedchat serve`, and clients of it; to be used in a `with`.
 
     Args:
         options: of its command line.
@@ -37,6 +43,8 @@ class ServerProcess:
 
     def __init__(self, options: Sequence[str]) -> None:
         self._options = options
+        self.client_seconds = 0.0
+        """Processor time of the busiest process of clients in the last run."""
 
     def __enter__(self) -> Self:
         arguments = [*command("pagedchat"), "serve", "--port", "0", *self._options]
@@ -47,7 +55,7 @@ class ServerProcess:
         found = _URL.search(self._process.stdout.readline())
         if found is None:
             raise PagedChatError("The server did not start.", "What it said stands above.")
-        self._host, self._port = found[1], int(found[2])
+        self.host, self.port = found[1], int(found[2])
         return self
 
     def __exit__(
@@ -60,8 +68,18 @@ class ServerProcess:
 
     def processor_seconds(self) -> float:
         """That the server has used, its engine left out."""
-        times = psutil.Process(self._process.pid).cpu_times()
-        return times.user + times.system
+        return _seconds(psutil.Process(self._process.pid))
+
+    def settle(self) -> None:
+        """Wait until the engine has made ready what the streams so far were served without."""
+        server = psutil.Process(self._process.pid)
+        deadline = time.monotonic() + _MOST_REST
+        time.sleep(_REST)
+        while time.monotonic() < deadline:
+            before = sum(map(_seconds, server.children(recursive=True)))
+            time.sleep(_WINDOW)
+            if sum(map(_seconds, server.children(recursive=True))) - before < _IDLE_SHARE * _WINDOW:
+                return
 
     def run(self, prompts: list[list[int]], new_tokens: int) -> list[Stream]:
         """A client for each prompt, all at once.
@@ -69,66 +87,64 @@ class ServerProcess:
         Raises:
             PagedChatError: one of them got something else than a whole stream.
         """
-        return asyncio.run(self._run(prompts, new_tokens))
-
-    async def _run(self, prompts: list[list[int]], new_tokens: int) -> list[Stream]:
-        loop = asyncio.get_running_loop()
-        clients = [_Client(_request(prompt, new_tokens), loop.create_future()) for prompt in prompts]
-        for client in clients:
-            await loop.create_connection(lambda client=client: client, self._host, self._port)
-        for client in clients:
-            client.ask()
-        return list(await asyncio.gather(*(client.done for client in clients)))
+        streams, self.client_seconds = run_clients(self.host, self.port, prompts, new_tokens)
+        return streams
 
 
-class _Client(asyncio.Protocol):
-    """One connection and one stream."""
+def run_clients(host: str, port: int, prompts: list[list[int]], new_tokens: int) -> tuple[list[Stream], float]:
+    """A client for each prompt, all at once, and the processor time of the busiest process of them.
 
-    def __init__(self, request: bytes, done: "asyncio.Future[Stream]") -> None:
-        self._request = request
-        self.done = done
-        self._stream = Stream()
-        self._tail = b""
-        """Of what came last, in which an event may have begun."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def ask(self) -> None:
-        """Now."""
-        self._started = time.perf_counter()
-        assert isinstance(self._transport, asyncio.Transport)  # noqa: S101 - what a connection is
-        self._transport.write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        now = time.perf_counter() - self._started
-        data = self._tail + data
-        if b'"text":' in data:
-            self._stream.times += [now] * data.count(b'"text":')
-        self._tail = b"" if data.endswith(b"\n") else data[data.rfind(b"\n") + 1 :]
-        if _DONE in data:
-            found = _TOKENS.search(data)
-            self._stream.num_tokens = int(found[1]) if found else len(self._stream.times)
-            self._transport.close()
-            if not self.done.done():
-                self.done.set_result(self._stream)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(
-                PagedChatError("The server ended a stream early.", "Look at what it said above.")
-            )
+    Raises:
+        PagedChatError: one of them got something else than a whole stream.
+    """
+    count = num_processes(len(prompts), os.cpu_count() or 1)
+    with ExitStack() as ends:
+        groups = [ends.enter_context(_Group(host, port)) for _ in range(count)]
+        for number, group in enumerate(groups):
+            group.tell({"prompts": prompts[number::count], "new_tokens": new_tokens})
+        for group in groups:
+            group.hear()
+        for group in groups:
+            group.tell({})
+        answers = [group.hear() for group in groups]
+    streams = [Stream(**stream) for answer in answers for stream in answer["streams"]]
+    return streams, max(answer["seconds"] for answer in answers)
 
 
-def _request(prompt: list[int], new_tokens: int) -> bytes:
-    body = json.dumps(
-        {
-            "prompt": prompt, "max_tokens": new_tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-    ).encode()  # fmt: skip
-    head = (
-        "POST /v1/completions HTTP/1.1", "Host: localhost", "Connection: close", "Content-Type: application/json",
-        f"Content-Length: {len(body)}", "", "",
-    )  # fmt: skip
-    return "\r\n".join(head).encode() + body
+class _Group:
+    """A process of clients."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._arguments = [*command("pagedchat.bench.serve.client_child"), host, str(port)]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(  # noqa: S603 - a module of our own
+            self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+        )
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._process.communicate(timeout=_SECONDS_TO_END)
+
+    def tell(self, line: dict[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - asked for above
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None  # noqa: S101 - as above
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "The clients ended."}
+        if "error" in answer:
+            raise PagedChatError(answer["error"], "Look at what the server said above.")
+        return answer
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system

@@ -49,12 +49,17 @@ class Figures:
     """In which a token came; below 1 several came together."""
     host: float = 0.0
     """Processor time of whoever stands between engine and clients, for each token."""
+    host_share: float = 0.0
+    """The same as a part of the time until the last stream ended."""
+    client_share: float = 0.0
+    """Of the busiest process of clients, as such a part."""
 
 
-def figures(streams: Sequence[Stream], host_seconds: float = 0.0) -> Figures:
+def figures(streams: Sequence[Stream], host_seconds: float = 0.0, client_seconds: float = 0.0) -> Figures:
     """Of one run."""
     firsts, per_token = [stream.first for stream in streams], [stream.per_token for stream in streams]
     num_tokens = sum(stream.num_tokens for stream in streams)
+    whole = max(stream.times[-1] for stream in streams)
     return Figures(
         first=median(firsts),
         first_worst=percentile(firsts, 99),
@@ -63,6 +68,8 @@ def figures(streams: Sequence[Stream], host_seconds: float = 0.0) -> Figures:
         longest_gap=max(stream.longest_gap for stream in streams),
         pieces=sum(len(stream.times) for stream in streams) / num_tokens,
         host=host_seconds / num_tokens,
+        host_share=host_seconds / whole,
+        client_share=client_seconds / whole,
     )
 
 

@@ -4,12 +4,12 @@ import argparse
 
 from pagedchat.bench.readers import count, new_file, some_of
 
-SECTIONS = ("frames", "keys", "transcripts", "slowdown", "history")
+SECTIONS = ("frames", "keys", "transcripts", "slowdown", "history", "attach")
 UI_HELP = (
     "what a frame costs, how soon a key is on the screen, what long chats cost, how much the inspector slows the "
-    "engine, how long a large history takes to be opened and searched; "
-    "needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape there, with "
-    "--model how soon a key is on the screen while that one answers on the CPU"
+    "engine, how long a large history takes to be opened and searched, how soon a terminal that attaches to a "
+    "server shows all; needs no GPU and no model; with --device cuda how much it slows a model of opt-125m's shape "
+    "there, with --model how soon a key is on the screen while that one answers on the CPU"
 )
 GPU_SECTIONS = ("slowdown",)
 """With a GPU, if nothing is said: the others have no use for one."""

@@ -10,6 +10,7 @@ from pagedchat.bench.engine.gpu import finds_gpu
 from pagedchat.bench.made_up import SHAPE
 from pagedchat.bench.random_checkpoint import OPT_125M
 from pagedchat.bench.table import Row, environment, render_table, say, show
+from pagedchat.bench.ui import attach as attaching
 from pagedchat.bench.ui.arguments import GPU_SECTIONS, MODEL_SECTIONS, SECTIONS
 from pagedchat.bench.ui.frames import FramesResult, measure_frames
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
@@ -30,6 +31,7 @@ class UiFigures:
     transcripts: TranscriptResult | None
     slowdown: SlowdownResult | None
     history: HistoryResult | None
+    attach: attaching.AttachResult | None
     engine: str
     """What ran in it for the slowdown, for people."""
     load: dict[str, float]
@@ -60,7 +62,7 @@ def run_ui_bench(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> UiFigures:
     load: dict[str, float] = {}
-    frames, keys, transcripts, slowdown, history = None, None, None, None, None
+    frames, keys, transcripts, slowdown, history, attach = None, None, None, None, None, None
     on_gpu = args.device == "cuda"
     sections = args.only or (GPU_SECTIONS if on_gpu else MODEL_SECTIONS if args.model else SECTIONS)
     if "frames" in sections:
@@ -83,6 +85,9 @@ def _measure(args: argparse.Namespace) -> UiFigures:
     if "history" in sections:
         _begin("history", f"a history of {args.history_chats} chats", load)
         history = measure_history(args.history_chats)
+    if "attach" in sections:
+        _begin("attach", "a terminal on a server", load)
+        attach = attaching.measure_attach()
     engine = f"{SHAPE}, on a GPU" if on_gpu else f"{STEP_SECONDS * 1000:.0f} ms a step"
     return UiFigures(
         frames=frames,
@@ -90,6 +95,7 @@ def _measure(args: argparse.Namespace) -> UiFigures:
         transcripts=transcripts,
         slowdown=slowdown,
         history=history,
+        attach=attach,
         engine=engine,
         load=load,
     )
@@ -117,6 +123,8 @@ def _rows(figures: UiFigures) -> list[Row]:
         rows += _slowdown_rows(figures.slowdown, figures.engine)
     if figures.history is not None:
         rows += _history_rows(figures.history)
+    if figures.attach is not None:
+        rows += _attach_rows(figures.attach)
     return rows
 
 
@@ -191,6 +199,15 @@ def _history_rows(history: HistoryResult) -> list[Row]:
         Row("history, opened and searched", f"{both:.1f} ms", f"a rare word {history.rare_ms:.1f} ms"),
         Row("history, searched without an index", f"{history.plain_ms:.1f} ms", "a script without spaces"),
         Row("history, a chat written", f"{history.write_ms:.1f} ms", f"{NUM_TURNS} turns, on its thread"),
+    ]
+
+
+def _attach_rows(result: attaching.AttachResult) -> list[Row]:
+    size = f"{attaching.NUM_CHATS} chats of {attaching.NUM_MESSAGES} messages"
+    return [
+        Row("attached, first frame", f"{result.first_frame_ms:.0f} ms", "from the start of the process"),
+        Row("attached, all text", f"{result.all_text_ms:.0f} ms", size),
+        Row("attached, the engine is named", f"{result.attached_ms:.0f} ms", "prompts go out from then on"),
     ]
 
 

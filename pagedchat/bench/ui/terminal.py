@@ -88,6 +88,24 @@ class Terminal:
                 )
         return time.perf_counter()
 
+    def wait_for_all(self, texts: Sequence[str], patience: float = _PATIENCE) -> list[float]:
+        """Read until all of these have been drawn; returns when each was, by `time.perf_counter`.
+
+        Raises:
+            PagedChatError: one is not drawn in time, or the program has ended.
+        """
+        times: dict[str, float] = {}
+        deadline = time.perf_counter() + patience
+        self._seen = b""
+        while missing := [text for text in texts if text not in times]:
+            if not self._read_some(deadline - time.perf_counter()):
+                raise PagedChatError(
+                    f"The terminal did not show {missing[0]!r}.", f"It wrote: {self._seen[-_LAST_WORDS:]!r}"
+                )
+            now = time.perf_counter()
+            times |= {text: now for text in missing if text.encode() in self._seen}
+        return [times[text] for text in texts]
+
     def read_for(self, seconds: float) -> None:
         """Read whatever is drawn, for so long.
 

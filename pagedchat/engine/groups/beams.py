@@ -7,22 +7,26 @@ The arithmetic is `search`'s, blocks are the engine's. A step of the search has 
 2. *Going on in place*: while the step's tokens are committed, the first continuation of every beam that was in the
    batch becomes its next token, as if it had been sampled.
 3. *Carrying out*, after the step is told: beams without a continuation are closed, the other continuations are
-   forks, which share all blocks and copy the last one when they write to it.
+   forks, which share all full blocks. Where all beams have run, each fork takes the place of one that is closed,
+   and its last block (`place`): the next batch is the one before once more, and a runner may do all of this by
+   itself, before the engine does (`DecodeRun.searches`).
 
 Where blocks are scarce the beams of a search do not all run in the same step. Who has its next tokens before the
 others is parked meanwhile and may lose its blocks like any parked sequence; they are of no use before the others
 are there. So a search gets on as long as each of its beams by itself fits into the pool.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
 import msgspec
 
-from pagedchat.cache_events import SequenceGrouped
+from pagedchat.cache_events import BeamsScored, SequenceGrouped
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.group import SequenceGroup
-from pagedchat.engine.groups.search import BeamSearch, Choice, Hypothesis
+from pagedchat.engine.groups.search import BeamSearch, Choice, Continuation, Hypothesis
 from pagedchat.engine.groups.verbs import Verbs
+from pagedchat.engine.output import ModelRunnerOutput, Ranked
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 
@@ -75,6 +79,8 @@ class BeamGroup(SequenceGroup):
         """Those that live, in the order of the search."""
         self._order: list[tuple[Beam, int]] = []
         """The next beams as the search has them, decided and not carried out: whose, and which of its tokens."""
+        self._moved = False
+        """Whether the runner has copied what these need."""
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -84,6 +90,42 @@ class BeamGroup(SequenceGroup):
     def hypotheses(self) -> list[Hypothesis]:
         """What was found, the best first."""
         return self.search.best()
+
+    @property
+    def width(self) -> int:
+        """See `RunningSearch`."""
+        return self.params.beam_width
+
+    @property
+    def num_choices(self) -> int:
+        """See `RunningSearch`."""
+        return self.search.num_choices
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """See `RunningSearch`."""
+        return self.search.stop_token_ids
+
+    def standing(self) -> list[tuple[Sequence, float]]:
+        """See `RunningSearch`."""
+        sums = [cum_logprob for _, cum_logprob in self.search.beams]
+        return list(zip([beam.sequence for beam in self._beams.values()], sums, strict=True))
+
+    def are_placed(self, place_of: Mapping[int, int]) -> bool | None:
+        """Whether all beams are in batches from now on, at these places by `id` of sequence; None: some of them."""
+        places = [place_of.get(id(beam.sequence), -1) for beam in self._beams.values()]
+        if max(places) < 0:
+            return False
+        if min(places) < 0 or len(places) < self.width:
+            return None
+        for beam, place in zip(self._beams.values(), places, strict=True):
+            beam.place, beam.choices = place, None
+        return True
+
+    def forget_places(self) -> None:
+        """Another batch: who is in it will be told."""
+        for beam in self._beams.values():
+            beam.place = -1
 
     def take_in(self, sequence: Sequence, place: int, choices: Items[Choice]) -> None:
         """A beam was run as part `place` of the batch."""
@@ -102,7 +144,28 @@ class BeamGroup(SequenceGroup):
             return
         if len(self.search.beams[0][0]) == 0:
             self.num_cached_tokens = self._first.num_cached_tokens
-        for index, token_id in self.search.advance(choices):
+        self._moved = False
+        self._note(self.search.advance(choices), token_ids)
+
+    def decide_by(self, ranked: Items[Ranked], output: ModelRunnerOutput, *, moved: bool) -> None:
+        """The search's next step, for which a runner has ranked continuations; all beams have their places.
+
+        Args:
+            ranked: the best ones, the best first.
+            output: of the batch; those who go on in place get their tokens here, and nothing else is kept of beams.
+            moved: whether the runner has copied what forks need.
+        """
+        for beam in self._beams.values():
+            output.token_ids[beam.place] = []
+            if output.logprobs is not None:
+                output.logprobs[beam.place] = []
+        self._moved = moved
+        self._note(self.search.advance_by(ranked), output.token_ids)
+
+    def _note(self, continuations: Items[Continuation], token_ids: list[list[int]]) -> None:
+        """Who goes on with what; in place who is in the batch."""
+        beams = list(self._beams.values())
+        for index, token_id in continuations:
             beam = beams[index]
             self._order.append((beam, len(beam.next_tokens)))
             beam.next_tokens.append(token_id)
@@ -111,11 +174,13 @@ class BeamGroup(SequenceGroup):
 
     def carry_out(self, verbs: Verbs) -> None:
         """After the step was told."""
-        self.error = next(filter(None, map(verbs.failures.get, self._beams)), None)
+        if verbs.failures:
+            self.error = next(filter(None, map(verbs.failures.get, self._beams)), None)
         if self.error is not None or self.search.is_over:
             self.end(verbs)
         elif self._order:
-            self._go_on(verbs)
+            self._live_on(self._in_place(verbs) if self._can_stay else self._anew(verbs))
+            verbs.tell(BeamsScored(list(self._beams), [cum_logprob for _, cum_logprob in self.search.beams]))
         else:
             self._rest(verbs)
 
@@ -127,7 +192,29 @@ class BeamGroup(SequenceGroup):
         self.seq_ids.clear()
         self.is_over = True
 
-    def _go_on(self, verbs: Verbs) -> None:
+    @property
+    def _can_stay(self) -> bool:
+        """Whether there are as many beams as before, all of which were run in this step."""
+        beams = self._beams.values()
+        return len(beams) == len(self._order) and all(
+            beam.place >= 0 and beam.sequence.status == "running" for beam in beams
+        )
+
+    def _in_place(self, verbs: Verbs) -> list[Beam]:
+        """The next beams; forks take the places of those that are given up."""
+        given_up = iter([beam for beam in self._beams.values() if not beam.next_tokens])
+        beams = []
+        for beam, index in self._order:
+            if index == 0:
+                beams.append(beam)
+                continue
+            place, token_id = next(given_up), beam.next_tokens[index]
+            verbs.fork_into(beam.sequence.seq_id, place.sequence.seq_id, token_id, moved=self._moved)
+            beams.append(place)
+        return beams
+
+    def _anew(self, verbs: Verbs) -> list[Beam]:
+        """The next beams, where there were fewer, or not all of them have run: forks wait for their turn."""
         for beam in self._beams.values():
             if not beam.next_tokens:
                 verbs.close(beam.sequence.seq_id, "pruned")
@@ -135,11 +222,15 @@ class BeamGroup(SequenceGroup):
         for beam, index in self._order:
             if index == 0 and beam.place < 0:  # not before it was forked
                 self._extend(verbs, beam.sequence, beam.next_tokens[0])
+        return beams
+
+    def _live_on(self, beams: list[Beam]) -> None:
+        """These are the beams, with nothing decided."""
         self._order = []
         self._beams = {beam.sequence.seq_id: beam for beam in beams}
         self.seq_ids[:] = self._beams
         for beam in beams:
-            beam.choices, beam.place, beam.next_tokens = None, -1, []
+            beam.choices, beam.next_tokens = None, []
 
     def _continued(self, verbs: Verbs, beam: Beam, index: int) -> Beam:
         """The beam itself, or a fork of it, which goes on with another token."""
@@ -165,13 +256,12 @@ class BeamGroup(SequenceGroup):
     def _rest(self, verbs: Verbs) -> None:
         """Others are not there yet: those that are can do without their blocks."""
         for beam in self._beams.values():
-            beam.place = -1
             if beam.choices is not None:
                 verbs.stop(beam.sequence.seq_id, "length")
 
 
 def begin_search(
-    verbs: Verbs, prompt_token_ids: list[int], params: BeamSearchParams, search: BeamSearch
+    verbs: Verbs, prompt_token_ids: list[int], params: BeamSearchParams, search: BeamSearch, for_seq_id: int
 ) -> BeamGroup:
     """The first beam, which is to compute the prompt.
 
@@ -180,7 +270,7 @@ def begin_search(
     """
     sampling_params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
     msgspec.structs.force_setattr(sampling_params, "logprobs", search.num_choices)  # more than anybody may ask for
-    seq_id = verbs.open()
+    seq_id = verbs.open(for_seq_id=for_seq_id)
     try:
         verbs.extend(seq_id, prompt_token_ids, sampling_params)
     except BaseException:

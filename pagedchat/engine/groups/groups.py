@@ -14,7 +14,13 @@ from pagedchat.engine.groups.beams import BeamGroup, begin_search
 from pagedchat.engine.groups.room import check_room, check_search
 from pagedchat.engine.groups.search import BeamSearch, Choice
 from pagedchat.engine.groups.verbs import Verbs
-from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
+from pagedchat.engine.output import (
+    DecodeRun,
+    ModelRunnerOutput,
+    RunningSearch,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
 
@@ -24,10 +30,16 @@ class Groups:
 
     Args:
         verbs: the engine.
+        chosen_by_runner: whether its runner chooses the tokens of beams, where it can (`DecodeRun.searches`).
     """
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: Verbs, *, chosen_by_runner: bool = False) -> None:
         self._verbs = verbs
+        self._chosen_by_runner = chosen_by_runner
+        self._run: DecodeRun | None = None
+        """Of which it is known whose beams are in it."""
+        self._in_run: list[BeamGroup] = []
+        """Those of which the runner is told."""
         self.awaited: list[AnswerGroup] = []
         """With a prompt that is not computed yet."""
         self.searches: dict[int, BeamGroup] = {}
@@ -52,8 +64,8 @@ class Groups:
         self.awaited.append(group)
         self._verbs.tell(SequenceGrouped(first.seq_id, group.group_id, "answers", first.sampling_params.n))
 
-    def search(self, prompt_token_ids: list[int], params: BeamSearchParams) -> BeamGroup:
-        """Begin a beam search.
+    def search(self, prompt_token_ids: list[int], params: BeamSearchParams, *, for_seq_id: int = -1) -> BeamGroup:
+        """Begin a beam search, of which reports say for which sequence it is.
 
         Raises:
             RequestError: a prompt that cannot be served, or too many beams, or tokens, for model and pool; nothing
@@ -62,7 +74,7 @@ class Groups:
         limits = self._verbs.limits
         search = BeamSearch(params, frozenset() if params.ignore_eos else limits.eos_token_ids)
         check_search(params, search.num_choices, len(prompt_token_ids), limits)
-        group = begin_search(self._verbs, prompt_token_ids, params, search)
+        group = begin_search(self._verbs, prompt_token_ids, params, search, for_seq_id)
         self.searches[group.group_id] = group
         return group
 
@@ -89,22 +101,42 @@ class Groups:
         """Whether `carry_out` may have something to do; the engine looks at both by itself, in every step."""
         return bool(self.searches or self.awaited)
 
-    def take_in(self, scheduled: Items[ScheduledSequence], output: ModelRunnerOutput) -> bool:
+    def tell_runner(self, batch: SchedulerOutput, *, may_choose: bool) -> None:
+        """Say that beams may be in a batch, and of which searches all of them are in its run."""
+        batch.searches, run = True, batch.run
+        if run is None or run is self._run or not (may_choose and self._chosen_by_runner):
+            return
+        self._run, self._in_run = run, []
+        place_of = {id(part.sequence): place for place, part in enumerate(batch.scheduled)}
+        found = [(search, search.are_placed(place_of)) for search in self.searches.values()]
+        if all(found_all is not None for _, found_all in found):
+            self._in_run = [search for search, found_all in found if found_all]
+        run.searches = list[RunningSearch](self._in_run)
+
+    def take_in(
+        self, scheduled: Items[ScheduledSequence], output: ModelRunnerOutput, run: DecodeRun | None
+    ) -> bool:
         """What came back for beams; their tokens in `output` are replaced by what they go on with.
 
         Returns:
-            Whether some were in the batch, so that tokens may be others than a runner expects.
+            Whether the next batch does not follow from this one: tokens may be others than a runner expects.
         """
+        if output.beams is not None:
+            for group, ranked in zip(self._in_run, output.beams, strict=True):
+                group.decide_by(ranked, output, moved=output.beams_moved)
+            return False
+        for group in self.searches.values():
+            group.forget_places()
         told: dict[int, BeamGroup] = {}
         for place, part in enumerate(scheduled):
-            group = part.sequence.group
-            if part.samples and isinstance(group, BeamGroup):
-                group.take_in(part.sequence, place, _choices(output, place))
+            of_part = part.sequence.group
+            if part.samples and isinstance(of_part, BeamGroup):
+                of_part.take_in(part.sequence, place, _choices(output, place))
                 output.token_ids[place] = []
-                told[group.group_id] = group
+                told[of_part.group_id] = of_part
         for group in told.values():
             group.decide(output.token_ids)
-        return bool(told)
+        return bool(told) and (run is not None or not self._chosen_by_runner)
 
     def carry_out(self) -> None:
         """Forks and ends that follow from the step before, told with the next one."""

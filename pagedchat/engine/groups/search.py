@@ -12,6 +12,7 @@ from collections.abc import Sequence as Items
 from typing import NamedTuple
 
 from pagedchat.engine.groups.beam_params import BeamSearchParams
+from pagedchat.engine.output import Ranked
 
 Choice = tuple[int, float]
 """A token that may come next, and its log-probability."""
@@ -41,7 +42,7 @@ class BeamSearch:
 
     def __init__(self, params: BeamSearchParams, stop_token_ids: frozenset[int]) -> None:
         self._params = params
-        self._stop_token_ids = stop_token_ids
+        self.stop_token_ids = stop_token_ids
         self.num_choices = params.beam_width * max(2, 1 + len(stop_token_ids))
         """Of each beam, the most likely next tokens that are looked at: enough to go on with if all others end."""
         self.beams: list[tuple[list[int], float]] = [([], 0.0)]
@@ -59,25 +60,29 @@ class BeamSearch:
         Returns:
             The next beams, the best first; none where the search is over.
         """
-        width = self._params.beam_width
         costs = [  # sums with the sign changed, to be sorted as they are
             (-beam_sum - logprob, index, token_id)
             for index, ((_, beam_sum), of_beam) in enumerate(zip(self.beams, choices, strict=True))
             for token_id, logprob in of_beam
         ]
         costs.sort()
+        return self.advance_by([(-cost, index, token_id) for cost, index, token_id in costs[: self.num_choices]])
+
+    def advance_by(self, ranked: Items[Ranked]) -> list[Continuation]:
+        """One step, whose continuations somebody else has ranked: the best `num_choices`, the best first."""
+        width = self._params.beam_width
         length = len(self.beams[0][0]) + 1
         is_last = length == self._params.max_tokens
         beams: list[tuple[list[int], float]] = []
         going_on: list[Continuation] = []
-        for rank, (cost, index, token_id) in enumerate(costs[: self.num_choices]):
-            ends = token_id in self._stop_token_ids
+        for rank, (cum_logprob, index, token_id) in enumerate(ranked):
+            ends = token_id in self.stop_token_ids
             if ends or is_last:
                 if rank < width:
-                    self._keep([*self.beams[index][0], token_id], -cost, is_whole=ends)
+                    self._keep([*self.beams[index][0], token_id], cum_logprob, is_whole=ends)
             elif len(going_on) < width:
                 going_on.append((index, token_id))
-                beams.append(([*self.beams[index][0], token_id], -cost))
+                beams.append(([*self.beams[index][0], token_id], cum_logprob))
         if is_last or not beams or self._cannot_improve(beams[0][1], length):
             self.is_over = True
             return []

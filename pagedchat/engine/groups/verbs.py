@@ -16,7 +16,7 @@ class Verbs(Protocol):
     sequences: dict[int, Sequence]
     failures: dict[int, BaseException]
 
-    def open(self, seq_id: int | None = None, priority: int = 0) -> int:
+    def open(self, seq_id: int | None = None, priority: int = 0, *, for_seq_id: int = -1) -> int:
         """A new sequence without tokens."""
         ...
 
@@ -35,6 +35,10 @@ class Verbs(Protocol):
         grouped: bool = False,
     ) -> int:
         """A second sequence over the same blocks."""
+        ...
+
+    def fork_into(self, seq_id: int, place_id: int, token_id: int, *, moved: bool) -> int:
+        """A fork in the place of a sequence that is given up."""
         ...
 
     def stop(self, seq_id: int, reason: FinishReason = "abort") -> None:

@@ -3,10 +3,12 @@
 Knows the description alone. What of which tensor that is, is in `tensor_cuts`.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pagedchat.errors import InvalidValueError
 from pagedchat.layers.attention import Heads
+from pagedchat.layers.experts import MixtureConfig
 from pagedchat.models.decoder_config import DecoderConfig, Part
 from pagedchat.models.description import ModelDescription
 
@@ -40,20 +42,38 @@ def part_of(config: DecoderConfig, rank: int, size: int) -> DecoderConfig:
     if alibi is not None:
         alibi = replace(alibi, of_heads=heads.num_heads, first=rank * own.num_heads)
     # What is no multiple stays as it is: a factor of scores follows from head_dim, which is not cut.
-    return replace(config, heads=own, ffn_size=config.ffn_size // size, alibi=alibi, part=Part(rank, size, config))
+    return replace(
+        config,
+        heads=own,
+        ffn_size=config.ffn_size // size,
+        mixture=None if config.mixture is None else _mixture_part(config.mixture, size),
+        alibi=alibi,
+        part=Part(rank, size, config),
+    )
+
+
+def _mixture_part(mixture: MixtureConfig, size: int) -> MixtureConfig:
+    """All experts, each of them with a part of its middle: every rank has the same work, whoever is chosen."""
+    shared = mixture.shared_width
+    return replace(mixture, width=mixture.width // size, shared_width=None if shared is None else shared // size)
 
 
 def objection_to_ranks(config: DecoderConfig, size: int) -> str:
     """Why a model is not cut for so many ranks, in words that go after a colon; empty if nothing is."""
     heads = config.heads
-    if config.mixture is not None:
-        return "its feed-forward is a mixture of experts"
-    if config.qk_norm is not None and config.qk_norm.over == "width":
-        return "its queries and keys are normed over all heads together"
     if heads.num_heads % size:
         return f"it has {heads.num_heads} heads"
     if heads.num_kv_heads % size and size % heads.num_kv_heads:
         return f"it has {heads.num_kv_heads} KV heads"
-    if config.ffn_size % size:
-        return f"the middle of its feed-forward is {config.ffn_size} wide"
-    return ""
+    widths = {name: width for name, width in _middles(config) if width % size}
+    return next((f"the middle of {name} is {width} wide" for name, width in widths.items()), "")
+
+
+def _middles(config: DecoderConfig) -> Iterator[tuple[str, int]]:
+    """Of what its layers have behind attention, by name."""
+    mixture = config.mixture
+    if mixture is None or not all(config.sparse):
+        yield "its feed-forward", config.ffn_size
+    if mixture is not None:
+        yield "its experts", mixture.width
+        yield "the expert that all tokens share", mixture.shared_width or 0

@@ -9,11 +9,14 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.layers.quantized_linear import Stored
+from pagedchat.models.parts.cut import Cut
 
 QUANT_METHOD = "mxfp4"
 """In a config's `quantization_config`."""
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _PER_BLOCK = 32
+_ROWS = 2
+"""Dimension of the rows, as places have them."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Of the lower three bits; the fourth is the sign."""
 _SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
@@ -37,10 +40,25 @@ class Packed(NamedTuple):
         shape = (*self.scales.shape, _PER_BLOCK // 2)
         return self.blocks.dtype == self.scales.dtype == torch.uint8 and self.blocks.shape == shape
 
-    def unpacked(self, device: torch.device) -> Iterator[torch.Tensor]:
-        """Each expert's `[rows, columns]`, float32, on `device`; one after the other, as they are large."""
+    def fits(self, cut: Cut) -> bool:
+        """Whether the tensor `[num_experts, columns, rows]`, as places have it, can be cut so."""
+        shape = (len(self.scales), self.scales.shape[2] * _PER_BLOCK, self.scales.shape[1])
+        return 0 < cut.dim <= _ROWS and shape[cut.dim] == cut.whole
+
+    def unpacked(self, device: torch.device, cut: Cut | None = None) -> Iterator[torch.Tensor]:
+        """Each expert's `[columns, rows]`, float32, on `device`; one after the other, as they are large.
+
+        Args:
+            device: where they go.
+            cut: what of them is wanted, a span of columns or of rows; rows that are not are not even read.
+        """
+        rows, columns = slice(None), slice(None)
+        if cut is not None:
+            [(start, count)] = cut.spans
+            span = slice(start, start + count)
+            rows, columns = (span, columns) if cut.dim == _ROWS else (rows, span)
         for blocks, scales in zip(self.blocks, self.scales, strict=True):
-            yield unpack(blocks.to(device), scales.to(device))
+            yield unpack(blocks[rows].to(device), scales[rows].to(device)).T[columns]
 
 
 def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,7 @@ KERNELS = (
         ),
     ),
     KernelFile("copy_blocks", ("copy_blocks",), Use.ANY_MODEL),
+    KernelFile("move_beams", ("move_beams",), Use.WHERE_ASKED),
     KernelFile("swap_blocks", ("swap_blocks",), Use.ANY_MODEL),
     KernelFile("heads_to_cache", ("heads_to_cache",), Use.CAPTURED_STEPS, _HEADS, _HEAD_TUNINGS),
 )

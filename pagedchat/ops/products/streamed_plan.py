@@ -24,6 +24,9 @@ _STAGE_FEATURES = 1024
 _FEW_BITS_ROW_BYTES, _FEW_BITS_PASSING = 2048, 2048
 """The same of weights of few bits: bytes of a row of a stage, so that there are as many copies, and inner elements
 where the input does not stay in registers."""
+_IN_FLIGHT_BYTES, _FEWEST_IN_FLIGHT = 36 << 10, 2
+"""Of few bits that are asked for and have not come, at most, and stages: with more on their way the memory gives less.
+What else the ring has is for weights that wait for their input."""
 _MOST_PARTS = 4
 """Of a warp's elements of a stage that have scales of their own, which it has in registers beside the input."""
 _FEWEST_STAGES = 3
@@ -74,8 +77,14 @@ class StreamPlan:
             "STAGES": self.stages,
             "GROUP": self.group,
             **({"SHARED_TOKENS": self.shared_tokens} if self.shared_tokens else {}),
+            **({"IN_FLIGHT": self.in_flight} if self.form.few else {}),
             **self.form.constants,
         }
+
+    @property
+    def in_flight(self) -> int:
+        """Stages of few bits that are asked for and have not come, at most."""
+        return min(self.stages, max(_FEWEST_IN_FLIGHT, _IN_FLIGHT_BYTES // self.stage_bytes))
 
     @property
     def lane_run(self) -> int:

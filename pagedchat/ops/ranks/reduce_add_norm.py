@@ -1,8 +1,10 @@
 """A sum over ranks on several GPUs, added to a residual stream and normed, in one launch on each of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.jit.variant import Constant
@@ -123,6 +125,35 @@ def reduce_add_norm(
     overlap = overlap and not together and can_overlap(update.device)
     kernel.launch(grid, threads, args, stream=stream_of(update), overlap=overlap, cooperative=together)
     return result
+
+
+def reduce_in_pieces(update: torch.Tensor, mailboxes: Mailboxes) -> torch.Tensor:
+    """The sum of the updates of all ranks, whatever its size: a launch for every `MOST_BYTES`.
+
+    All ranks call the same, in the same order.
+
+    Args:
+        update: of any shape, contiguous.
+        mailboxes: of all ranks.
+
+    Returns:
+        Like `update`: the same bits as in one launch, for an element's do not depend on where it is.
+    """
+    flat = update.view(-1)
+    missing = -len(flat) % (PIECE_BYTES // flat.itemsize)
+    pieces = in_pieces(functional.pad(flat, (0, missing)) if missing else flat)
+    summed = torch.cat([reduce_add_norm(piece, None, None, mailboxes).view(-1) for piece in pieces])
+    return summed[: len(flat)].view(update.shape)
+
+
+def in_pieces(flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    """All elements of `flat`, whole pieces of 16 bytes, one behind the other as rows that one launch takes."""
+    width = MOST_ROW_BYTES // flat.itemsize
+    num_rows = len(flat) // width
+    if num_rows:
+        yield from torch.split(flat[: num_rows * width].view(num_rows, width), MOST_BYTES // MOST_ROW_BYTES)
+    if num_rows * width < len(flat):
+        yield flat[num_rows * width :].view(1, -1)
 
 
 def _by_torch(

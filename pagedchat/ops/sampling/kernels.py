@@ -13,6 +13,9 @@ MAX_VOCAB_SIZE = 1 << 22
 MAX_LIKELY = 64
 """Most likely tokens of a row that `top_logprobs` finds."""
 
+MAX_BEAMS = 32
+"""Of a search, in `choose_beams`: one in every lane of a warp."""
+
 
 def choose_shape(num_rows: int, num_multiprocessors: int, has_clusters: bool) -> tuple[int, int]:
     """One of `SHAPES`.
@@ -53,5 +56,6 @@ KERNELS = (
     ),
     KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
     KernelFile("top_logprobs", ("top_logprobs",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
+    KernelFile("choose_beams", ("choose_beams",), Use.WHERE_ASKED, {}),
     KernelFile("token_mask", ("token_mask",), Use.WHERE_ASKED, {}),
 )

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pagedchat.errors import PagedChatError
+from pagedchat.remote.tls import trusting
 from pagedchat.units import format_size
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def open_client(address: "ServerAddress", key: str) -> "AsyncOpenAI":
     """A client for one server.
 
     Raises:
-        PagedChatError: the extra that it needs is not installed.
+        PagedChatError: the extra that it needs is not installed, or nobody can be believed over TLS.
     """
     try:
         import openai  # noqa: PLC0415 - an extra, and half a second of imports
@@ -49,6 +50,7 @@ def open_client(address: "ServerAddress", key: str) -> "AsyncOpenAI":
         raise PagedChatError(
             "Panes on other servers need the openai package.", "pip install 'pagedchat[remote]' has it."
         ) from None
+    trusted = trusting() if address.url.startswith("https:") else True
     http_client = next(kind for kind in openai.DefaultAsyncHttpxClient.__mro__ if kind.__name__ == "AsyncClient")
     http = importlib.import_module(http_client.__module__.partition(".")[0])  # httpx, or httpx2 from 3.x on
     client = openai.AsyncOpenAI(
@@ -58,6 +60,7 @@ def open_client(address: "ServerAddress", key: str) -> "AsyncOpenAI":
         default_headers={"Accept-Encoding": "identity"},  # what is compressed has no bound
         http_client=openai.DefaultAsyncHttpxClient(
             follow_redirects=False,
+            verify=trusted,
             timeout=openai.Timeout(None, connect=CONNECT_SECONDS),  # silence is watched by the link, which shows it
             event_hooks={"response": [_bounding(http)]},
         ),

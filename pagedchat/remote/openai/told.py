@@ -10,6 +10,7 @@ from pagedchat.chat.sanitize import one_line
 from pagedchat.errors import PagedChatError, first_line
 from pagedchat.remote.openai.http import CONNECT_SECONDS, TooMuchError
 from pagedchat.remote.openai.plain import at, text_at
+from pagedchat.remote.tls import tls_trouble
 
 if TYPE_CHECKING:
     from pagedchat.remote.openai.address import ServerAddress
@@ -75,6 +76,9 @@ class Told:
             return PagedChatError(
                 f"{self.name} does not answer: no connection within {CONNECT_SECONDS:.0f} s.", self._check()
             )
+        trouble = tls_trouble(cause) if cause is not None else None
+        if trouble is not None:
+            return PagedChatError(f"{self.name} cannot be reached: {self.quoted(trouble[0], 120)}.", trouble[1])
         reason = self.quoted(_ERRNO.sub("", first_line(cause)), 120) if cause is not None else "no reason given"
         if reason == "All connection attempts failed":
             reason = "nobody answers there"
@@ -82,7 +86,8 @@ class Told:
             return PagedChatError(f"{self.name} cannot be reached: {reason}.", self._check())
         if "peer closed connection" in reason:  # and a technical reason that says no more
             return PagedChatError(f"{self.name} cut the connection in the middle of its answer.")
-        return PagedChatError(f"{self.name} cut the connection: {reason}.")
+        tls = "" if self._address.url.startswith("https:") else "If it speaks TLS, its URL begins with https://."
+        return PagedChatError(f"{self.name} cut the connection: {reason}.", tls)
 
     def _failed(self, status: int, error: Exception) -> PagedChatError:
         words = self._quoted(error)

@@ -46,6 +46,8 @@ class CapturedRunner:
         self.eager = eager
         self.decodes = decodes
         self.prefills = prefills
+        self.chooses_beams = decodes.chooses_beams
+        """See `engine.output.DecodeRun.searches`."""
         self._workshop = workshop
         self._wanted = [] if workshop is None else workshop.wanted
 

@@ -13,7 +13,13 @@ from pagedchat.models.native import NativeConfig
 def objection_to(config: NativeConfig) -> str:
     """What no chain of launches does of a model, in words that go after "since"; empty if nothing."""
     norms = [config.norm] if config.qk_norm is None else [config.norm, config.qk_norm.norm]
-    others = (_against_distances, _against_embedding_norm, _against_mixture, _against_bound_of_norms)
+    others = (
+        _against_distances,
+        _against_embedding_norm,
+        _against_mixture,
+        _against_bound_of_norms,
+        _against_norms_over_ranks,
+    )
     return next(filter(None, [*map(_against_offset, norms), *(against(config) for against in others)]), "")
 
 
@@ -43,6 +49,13 @@ def _against_bound_of_norms(config: NativeConfig) -> str:
     if config.qk_norm is None or config.qkv_clip is None:
         return ""
     return "its queries and keys are normed and then have a bound"
+
+
+def _against_norms_over_ranks(config: NativeConfig) -> str:
+    """They wait for others in the middle of what is one launch."""
+    if config.part is None or config.qk_norm is None or config.qk_norm.over != "width":
+        return ""
+    return "its queries and keys are normed together with those that other ranks have"
 
 
 def objection_to_cache(kind: str) -> str:

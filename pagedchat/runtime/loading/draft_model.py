@@ -2,13 +2,14 @@
 
 What can be said against it is said before any weights are read: that it is none, that it reads other tokens, that
 it is the larger one of both, that there is no memory for both. Then the pool is sized with its share of every
-block, the model is loaded, and after it the draft model, by the same steps, with a cache of as many blocks.
+block, the model is loaded, and after it the draft model, by the same steps, with a cache of as many blocks. Of
+several ranks the first one has it, whole: the others hear of drafts as of any rows.
 
 Knows configs, descriptions and bytes; how a model is loaded is for `assemble` to know.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -17,13 +18,10 @@ from pagedchat.config import EngineConfig, SpeculationConfig
 from pagedchat.engine.speculation.draft_model import DraftRunner
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.events import LoadProgress
-from pagedchat.models.description import ModelDescription
-from pagedchat.models.native import count_parameters
 from pagedchat.models.tokenizer import LoadedTokenizer
-from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
+from pagedchat.runtime.loading.model_facts import ModelFacts
 from pagedchat.runtime.loading.pool_size import Beside
-from pagedchat.runtime.loading.precision import Precision
 from pagedchat.runtime.loading.room import refuse_without_room, weight_bytes
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from pagedchat.runtime.step.sizes import StepSizes
@@ -32,23 +30,18 @@ OPTION = "--speculate"
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What is known of a model before its weights are read."""
-
-    description: ModelDescription
-    tokenizer: LoadedTokenizer | None
-    precision: Precision
-    shape: CacheShape
-
-
 def draft_config(config: EngineConfig) -> EngineConfig:
     """How the draft model of `config` is loaded, but for the number of its blocks."""
     assert config.speculation.model is not None  # noqa: S101 - whoever calls has looked
     return replace(
         config,
         model=replace(
-            config.model, model=config.speculation.model, tokenizer=None, max_model_len=None, batch_invariant=False
+            config.model,
+            model=config.speculation.model,
+            tokenizer=None,
+            max_model_len=None,
+            batch_invariant=False,
+            tensor_parallel_size=1,  # it is whole, beside the first part of the model
         ),
         cache=replace(config.cache, kv_cache_memory=None, gpu_memory_utilization=1.0, swap_space=0),
         scheduler=replace(config.scheduler, preemption_mode="recompute"),
@@ -80,7 +73,7 @@ def refuse_draft(draft: ModelFacts, model: ModelFacts) -> None:
         )
     if draft.tokenizer is not None and model.tokenizer is not None:
         _refuse_tokens(draft.tokenizer, model.tokenizer, of_draft.name, of_model.name)
-    sizes = [_size(each.description) for each in (draft, model)]
+    sizes = [each.num_parameters for each in (draft, model)]
     if 0 < sizes[1] < sizes[0]:
         raise InvalidValueError(
             f"{OPTION}: {of_draft.name} has {sizes[0]:,} parameters, and {of_model.name} "
@@ -98,11 +91,6 @@ def _refuse_tokens(draft: LoadedTokenizer, model: LoadedTokenizer, draft_name: s
         f"{OPTION}: {max(1, differing):,} tokens mean something else to {draft_name} than to {name}.",
         "A draft model has the same vocabulary: choose a smaller model of the same family.",
     )
-
-
-def _size(description: ModelDescription) -> int:
-    """Parameters; where that is not known before they are read, 0."""
-    return count_parameters(description.native) if description.native else 0
 
 
 def beside(draft: ModelFacts, free: int, gpu: int) -> Beside:
@@ -155,7 +143,8 @@ def with_draft(
         wanted()
         wanted_of_draft()
 
-    share = draft.info.num_parameters / max(1, loaded.info.num_parameters)
+    num_ranks = config.model.tensor_parallel_size  # who share the model's work, and none of the draft model's
+    share = num_ranks * draft.info.num_parameters / max(1, loaded.info.num_parameters)
     return replace(
         loaded,
         draft=DraftRunner(draft.runner, draft.limits.model_len, share),

@@ -42,6 +42,7 @@ _OPERATIONS = (
     _Operation("/detokenize", "Tokens as a text.", DetokenizeBody, Detokenized),
     _Operation("/health", "Whether requests are taken."),
     _Operation("/metrics", "Figures for Prometheus."),
+    _Operation("/stats", "What `pagedchat stats` prints."),
     _Operation("/version", "Of the program.", reply=Version),
 )
 

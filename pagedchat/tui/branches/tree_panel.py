@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
+from pagedchat.tui.actions import KeyAction
 from pagedchat.tui.chat.pane_title import state_sign
 from pagedchat.tui.kit.lines import FAINT, MUTED, content_to_ascii
 from pagedchat.view.chats.branches import BranchRow, branch_rows
@@ -51,6 +52,12 @@ class TreePanel(Vertical):
     TreePanel OptionList:focus { border: none; }
     TreePanel #tree-note { height: auto; padding: 0 1; }
     """
+    KEYS = (
+        KeyAction("tree.go", "enter", "select", "go there", "", ""),
+        KeyAction("tree.fork", "f", "fork", "fork there", "", ""),
+        KeyAction("tree.leave", "escape", "leave", "to the chat", "", ""),
+    )
+    """In the footer while it has the keyboard."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f2,alt+down", "leave", "to the chat"),
         Binding("f", "fork", "fork here"),

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from pagedchat.chat.session import ChatSession
+from pagedchat.tui.actions import KeyAction
 from pagedchat.tui.kit.line_view import LineBar, laid_over
 from pagedchat.view.chats.alternative_rows import alternative_rows
 from pagedchat.view.chats.likelihood import (
@@ -26,6 +27,17 @@ from pagedchat.view.chats.likelihood import (
 )
 
 _NAMES = ("dim", "text", "bar", "written", "cursor", *(name for name, _ in LIKELIHOODS))
+
+
+KEYS = (
+    KeyAction("token.fork", "enter", "fork", "fork with it", "", ""),
+    KeyAction("token.leave", "escape", "leave", "to the chat", "", ""),
+    KeyAction("token.next", "right", "move(1)", "token", "", ""),
+    KeyAction("token.unsure", "n", "find(1)", "next unsure", "", ""),
+    KeyAction("token.choose", "down", "choose(1)", "alternative", "", ""),
+    KeyAction("token.reply", "pageup", "turn(-1)", "reply before", "", ""),
+)
+"""In the footer while it has the keyboard."""
 
 
 class AlternativesPanel(LineBar, can_focus=True):

@@ -42,7 +42,7 @@ class ChatPane(QuietBorder, Vertical):
         & > .notice {
             display: none;
             height: auto;
-            max-height: 4;
+            max-height: 50%;
             padding: 0 1;
             margin: 0 1 0 0;
             background: $warning 15%;
@@ -109,7 +109,8 @@ class ChatPane(QuietBorder, Vertical):
             found = one_line(self._view.info.precision_reason) if self._view.info else ""
             marker = to_ascii(marker) if self._ascii_only else marker
             reading = self._reading.reading(self._view.info)
-            self.transcript.refresh_view(marker, found=found, reading=reading)
+            elsewhere = self._view.server is not None
+            self.transcript.refresh_view(marker, found=found, reading=reading, elsewhere=elsewhere)
         else:
             self.alternatives.close()
             self.transcript.refresh_view(past=past_text(self._view, self.session.session_id) or "")

@@ -6,6 +6,7 @@ A line that begins with a slash may be a command: it is completed with Tab, and 
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.style import Style
 from textual import events
 from textual.actions import SkipAction
 from textual.binding import BindingType
@@ -15,8 +16,8 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
+from pagedchat.chat.returned_prompts import without
 from pagedchat.chat.sanitize import sanitize
-from pagedchat.chat.session import without
 from pagedchat.settings.places import drafts_path
 from pagedchat.tui.actions import (
     APP_ACTIONS,
@@ -27,6 +28,7 @@ from pagedchat.tui.actions import (
     composer_keys,
 )
 from pagedchat.tui.chat.file_mentions import FileMentions
+from pagedchat.tui.kit.quiet import bare_lines
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.tui.kit.textual_quirks import forget_listener, start_work
 
@@ -79,6 +81,8 @@ class Composer(TextArea):
             self.candidates = candidates
 
     def __init__(self, history: PromptHistory) -> None:
+        self._empty: dict[tuple[int, bool], Strip] = {}
+        """What stands in it while it is empty: by its width, and whether the cursor can be seen just now."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder="Write a prompt")
         self._prompts = history
         self._recalled: int | None = None
@@ -99,12 +103,24 @@ class Composer(TextArea):
         if theme is not None and theme is not self._colored:
             theme.apply_css(self)
             self._colored = theme
-        return super(TextArea, self).render_lines(crop)
+        lines = bare_lines(self, crop)
+        return super(TextArea, self).render_lines(crop) if lines is None else lines
+
+    def render_line(self, y: int) -> Strip:
+        """Made once for the cursor and once without it: it blinks all the while a reply is read."""
+        if y or self.text or not self.placeholder:
+            return super().render_line(y)
+        looks = (self.size.width, self._draw_cursor)
+        if looks not in self._empty:
+            behind = Style(bgcolor=self.rich_style.bgcolor)
+            self._empty[looks] = super().render_line(y).extend_cell_length(self.size.width, behind)
+        return self._empty[looks]
 
     def notify_style_update(self) -> None:
         """Colours may have changed."""
         super().notify_style_update()
         self._colored = None
+        self._empty.clear()
 
     def on_mount(self) -> None:
         """See `forget_listener`; by the time its chat is closed it has no screen any more."""

@@ -93,10 +93,12 @@ def _why_not_ready(
         return Status("died", _died(died, view.loading, width))
     if view.choice is not None:
         return Status("loading", _choice(view.choice, width))
-    return Status("loading", loading_line(view.loading, elapsed, width)) if view.info is None else None
+    if view.info is not None:
+        return None
+    return Status("loading", loading_line(view.loading, elapsed, width, elsewhere=elsewhere))
 
 
-def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> Content:
+def loading_line(progress: LoadProgress | None, elapsed: float, width: int, *, elsewhere: bool = False) -> Content:
     """Stage, bar and seconds. Prompts may be written meanwhile."""
     message = one_line(progress.message) if progress else "Starting the engine"
     parts = [LinePart(0, text(message or "Loading", "bold"))]
@@ -105,7 +107,8 @@ def loading_line(progress: LoadProgress | None, elapsed: float, width: int) -> C
         parts.append(LinePart(2, bar(share, _BAR_CELLS, "$primary")))
         parts.append(LinePart(1, text(progress_amount(progress), MUTED)))
     parts.append(LinePart(3, text(f"{elapsed:.0f} s", MUTED)))
-    parts.append(LinePart(4, text("write already; it is sent when the engine is ready", FAINT)))
+    who = "server" if elsewhere else "engine"
+    parts.append(LinePart(4, text(f"write already; it is sent when the {who} is ready", FAINT)))
     return join(parts, width)
 
 

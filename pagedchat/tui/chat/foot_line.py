@@ -99,6 +99,8 @@ class EventTicker(Widget):
         """Why there is nothing to tell: blocks may well have been allocated."""
         if self._view.server is not None:
             return "this server does not tell its blocks"
+        if self._view.attached_to:  # what was before that is not known
+            return "nothing shared, copied or evicted since this terminal attached"
         return "nothing shared, copied or evicted so far" if self._num_seen else "no cache events yet"
 
     def _plain(self, words: str) -> str:

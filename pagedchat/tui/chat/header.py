@@ -6,6 +6,7 @@ from textual.widget import Widget
 from pagedchat.chat.sanitize import one_line
 from pagedchat.events import EngineReady
 from pagedchat.tui.kit.lines import FAINT, MUTED, LinePart, bar, content_to_ascii, text
+from pagedchat.tui.kit.sparse_painting import repaint
 from pagedchat.units import format_size
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.server_words import header_figures, server_name
@@ -47,7 +48,7 @@ class HeaderBar(Widget):
         """Take over what changed in the engine."""
         line = self._line()
         if self._drawn is None or not line.is_same(self._drawn):
-            self.refresh()
+            repaint(self)
         self._drawn = line
 
     def render(self) -> Content:

@@ -3,7 +3,7 @@
 Knows nothing of what is asked of a chat.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from textual import events, on
@@ -14,7 +14,9 @@ from textual.widgets import Input
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE
+from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction
+from pagedchat.tui.chat.alternatives_panel import KEYS as TOKEN_KEYS
+from pagedchat.tui.chat.alternatives_panel import AlternativesPanel
 from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
 from pagedchat.tui.chat.composer import Composer
@@ -306,7 +308,16 @@ class PaneScreen(GroupScreen):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """The footer shows the keys of the part that has the keyboard."""
-        self._keys.show(PANEL_KEYS if self.in_panel else CHAT_KEYS)
+        self._keys.show(self._keys_of_focus())
+
+    def _keys_of_focus(self) -> Sequence[KeyAction]:
+        if self.in_panel:
+            return PANEL_KEYS if self._view.server is None else (MOVE, *APP_ACTIONS, TO_THE_CHAT, PALETTE)
+        if isinstance(self.focused, AlternativesPanel):
+            return (*TOKEN_KEYS, *APP_ACTIONS, PALETTE)
+        if self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors:
+            return (*self._tree.KEYS, *APP_ACTIONS, PALETTE)
+        return CHAT_KEYS
 
     def is_typing(self, event: events.Event) -> bool:
         """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""

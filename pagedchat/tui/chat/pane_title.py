@@ -112,7 +112,8 @@ def _counted_parts(session: ChatSession, view: EngineView, limit: int) -> list[L
 
 
 def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content:
-    """The bottom border's text: why the chat waits, or figures of the last reply while nothing is written.
+    """The bottom border's text: why the chat waits, that a reply is searched, or figures of the last one while
+    nothing is written.
 
     Nothing in the past: both are of the present.
     """
@@ -124,6 +125,12 @@ def pane_footnote(session: ChatSession, view: EngineView, width: int) -> Content
     if stands.why:
         cure = [LinePart(1, text(stands.cure, MUTED))] if stands.cure else []
         return join([LinePart(0, text(stands.words, "$text-warning")), *cure], width, " · ")
+    if session.busy and session.beam_width:
+        parts = [
+            LinePart(0, text(f"beam search, {session.beam_width} wide", "$text-accent")),
+            LinePart(1, text("the likeliest so far: its words may change", MUTED)),
+        ]
+        return join(parts, width, " · ")
     done = session.last_finished
     if session.busy or done is None:
         return Content("")

@@ -136,6 +136,7 @@ class Transcript(FollowingView, can_focus=False):
         self._note, self._found = note, ""
         self._marker = ""
         self._reading = Reading()
+        self._elsewhere = False
         self._chat = ChatRows()
         self._strips: list[Strip | None] = []
         self._styles: dict[str, Style] = {}
@@ -157,20 +158,28 @@ class Transcript(FollowingView, can_focus=False):
     # --- content ------------------------------------------------------------------------------------
 
     def refresh_view(
-        self, marker: str = "", past: str | None = None, found: str = "", reading: Reading | None = None
+        self,
+        marker: str = "",
+        past: str | None = None,
+        found: str = "",
+        reading: Reading | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
         """Take over what changed in the chat; `marker` is the line that a fork begins with, `found` is said
-        beside the note, once the engine is ready, and `reading` says how replies are drawn.
+        beside the note, once the engine is ready, `reading` says how replies are drawn, and `elsewhere` that a
+        server answers.
 
         With `past` this text, all of the chat at an earlier step, is shown instead of the turns.
         """
         # The width belongs to it: Textual sends no Resize for a size that somebody asked for before the layout.
         reading = reading or self._reading
-        shown = (self._session.version, marker, past, found, reading, self.scrollable_content_region.width)
+        width = self.scrollable_content_region.width
+        shown = (self._session.version, marker, past, found, reading, elsewhere, width)
         if shown == self._shown:
             return
         self._shown, self._marker, self._past, self._found = shown, marker, past, found
-        self._reading = reading
+        self._reading, self._elsewhere = reading, elsewhere
         if self._tints is not (tints := self._session.shows_likelihood and past is None):
             self._tints, self._strips = tints, [None] * len(self._strips)
             self.refresh()
@@ -201,7 +210,7 @@ class Transcript(FollowingView, can_focus=False):
         if self._past is not None:
             return self._chat.show_past(self._past, width)
         note = f"{self._note} {self._found}".strip()
-        return self._chat.update(self._session, width, self._marker, note, self._reading)
+        return self._chat.update(self._session, width, self._marker, note, self._reading, elsewhere=self._elsewhere)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """What comes into sight is made."""

@@ -44,10 +44,8 @@ def _milliseconds(text: str) -> float:
         raise CommandError(
             f"The pace is a number of milliseconds a step, not {shown(text)}.", f"Type {_SLOW_USAGE}"
         ) from None
-    if not (math.isfinite(number) and 0 < number <= MAX_PACE_MS):
-        raise CommandError(
-            f"A step can take more than 0 and up to {MAX_PACE_MS} ms, not {number:g}.", f"Type {_SLOW_USAGE}"
-        )
+    if not (math.isfinite(number) and 0 <= number <= MAX_PACE_MS):
+        raise CommandError(f"A step can take from 0 to {MAX_PACE_MS} ms, not {number:g}.", f"Type {_SLOW_USAGE}")
     return number
 
 

@@ -34,12 +34,13 @@ class InspectorScreen(SparseScreen):
         super().__init__()
         self.panel = InspectorPanel(view)
         self._header = HeaderBar(view, "")
+        self._keys = KeyBar([*INSPECTOR_ACTIONS, BACK, PALETTE], num_always=2)
 
     def compose(self) -> ComposeResult:
         """Header, panels, keys."""
         yield self._header
         yield self.panel
-        yield KeyBar([*INSPECTOR_ACTIONS, BACK, PALETTE], num_always=2)
+        yield self._keys
 
     def on_mount(self) -> None:
         """Begin on the map, or on what a server tells."""
@@ -55,4 +56,10 @@ class InspectorScreen(SparseScreen):
     def parts(self) -> Iterator[ScreenPart]:
         """The same piece by piece."""
         yield ScreenPart(self._header, self._header.refresh_view, FIGURES_SECONDS)
+        yield ScreenPart(self._keys, self._show_keys, FIGURES_SECONDS)
         yield from self.panel.parts()
+
+    def _show_keys(self) -> None:
+        """Of a server there are figures to read, and nothing to be done."""
+        told = INSPECTOR_ACTIONS if self.panel.view.server is None else ()
+        self._keys.show([*told, BACK, PALETTE])

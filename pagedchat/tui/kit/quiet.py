@@ -14,6 +14,8 @@ from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 from textual.widget import Widget
 
+from pagedchat.tui.kit import sparse_painting
+
 
 class QuietScrollView(ScrollView):
     """May get another number of lines without anything outside it being laid out."""
@@ -46,27 +48,43 @@ class QuietScrollView(ScrollView):
         bar.set_reactive(ScrollBar.position, self.scroll_y)
         changed = [row for row in _moved_rows(before, _thumb(bar)) if row < bar.size.height]
         if changed:
-            bar.refresh(*(Region(0, row, bar.size.width, 1) for row in changed))
+            sparse_painting.repaint(bar, *(Region(0, row, bar.size.width, 1) for row in changed))
+
+    def refresh(
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
+    ) -> "QuietScrollView":
+        """As in Textual, and sooner where only some lines are others."""
+        if regions and repaint and not (layout or recompose):
+            sparse_painting.repaint(self, *regions)
+        else:
+            super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+        return self
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines as they are, where there is nothing around them and nothing laid over them.
+        """The lines as they are, where there is nothing around them and nothing laid over them."""
+        lines = bare_lines(self, crop)
+        return super().render_lines(crop) if lines is None else lines
 
-        Textual would put each into a new strip, and all that it has worked out about a line (its cells, how it is
-        cut, what is written to the terminal) would be lost whenever the line is scrolled to another row.
-        """
-        if not self.is_attached:  # closed, and not off the screen yet
-            return [Strip.blank(crop.width)] * crop.height
-        if self.styles.gutter != Spacing() or self.opacity < 1:
-            return super().render_lines(crop)
-        filters, background = self.get_line_filters(), self.background_colors[1]
-        left, right = crop.column_span
-        strips = []
-        for y in crop.line_range:
-            strip = self.render_line(y)
-            for line_filter in filters:
-                strip = strip.apply_filter(line_filter, background)
-            strips.append(strip if (left, right) == (0, strip.cell_length) else strip.crop(left, right))
-        return strips
+
+def bare_lines(widget: Widget, crop: Region) -> list[Strip] | None:
+    """The lines that a widget makes, as they are; None where there is something around them, or laid over them.
+
+    Textual would put each into a new strip, and all that it has worked out about a line (its cells, how it is cut,
+    what is written to the terminal) would be lost whenever the line is scrolled to another row.
+    """
+    if not widget.is_attached:  # closed, and not off the screen yet
+        return [Strip.blank(crop.width)] * crop.height
+    if widget.styles.gutter != Spacing() or widget.opacity < 1:
+        return None
+    filters, background = widget.get_line_filters(), widget.background_colors[1]
+    left, right = crop.column_span
+    strips = []
+    for y in crop.line_range:
+        strip = widget.render_line(y)
+        for line_filter in filters:
+            strip = strip.apply_filter(line_filter, background)
+        strips.append(strip if (left, right) == (0, strip.cell_length) else strip.crop(left, right))
+    return strips
 
 
 def _thumb(bar: ScrollBar) -> tuple[int, int]:
@@ -113,7 +131,8 @@ class QuietBorder(Widget):
     ) -> "QuietBorder":
         """As in Textual, but for the one row that a new border text asks for."""
         if self._edge is not None and not regions:
-            regions = (self._edge_region(self._edge),)
+            sparse_painting.repaint(self, self._edge_region(self._edge))
+            return self
         super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
         return self
 

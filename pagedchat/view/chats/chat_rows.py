@@ -34,9 +34,16 @@ class _Line(NamedTuple):
 
     kind: str
     text: str
+    elsewhere: bool = False
+    """Whether a server answers in the chat."""
+
+    def rows(self, width: int) -> list[Row]:
+        if self.kind == "hint":
+            return hint_rows(self.text, width, elsewhere=self.elsewhere)
+        return marker_rows(self.text, width)
 
 
-MAX_AT_ONCE = 100_000
+MAX_AT_ONCE = 10_000
 """Characters of turns that are made without being looked at."""
 _OPEN = _Line("open", "")
 """Stands for the reply that is being written."""
@@ -82,9 +89,11 @@ class ChatRows:
         self._toggled: dict[int, frozenset[int]] = {}
         """Turn -> thoughts that are not as the setting wants them."""
 
-    def update(self, session: ChatSession, width: int, marker: str, note: str, reading: Reading) -> int:
+    def update(
+        self, session: ChatSession, width: int, marker: str, note: str, reading: Reading, *, elsewhere: bool = False
+    ) -> int:
         """Take over what changed; returns the first row that is another one than before."""
-        layout = (width, note, reading)
+        layout = (width, note, reading, elsewhere)
         if layout != self._layout:
             self._layout, self._width, self._reading = layout, width, reading
             self._keys, self.parts, self.rows = [], [], []
@@ -92,7 +101,7 @@ class ChatRows:
         if self._seen == (session.busy, marker) and self._entries == session.entries:
             return self._write_on(self.parts[-1], session.open_text) if session.busy else len(self.rows)
         self._seen, self._entries = (session.busy, marker), [*session.entries]
-        keys = _keys(session, marker, note)
+        keys = _keys(session, marker, _Line("hint", note, elsewhere))
         common = _num_common(self._keys, keys)
         kept_open = common and keys[common - 1] is _OPEN
         first = len(self.rows)
@@ -207,9 +216,7 @@ class ChatRows:
                 written = old.document if old is not None and old_key is _OPEN else None
                 self._add_turn(key, turn, session, written, at_once=at_once)
             elif isinstance(key, _Line):
-                make = hint_rows if key.kind == "hint" else marker_rows
-                rows = make(key.text, self._width)
-                self._add(Part(-1, 0, 0), rows)
+                self._add(Part(-1, 0, 0), key.rows(self._width))
             turn += isinstance(key, Entry)
         self._keys = keys
         return first + _first_difference(before, self.rows[first:])
@@ -244,13 +251,13 @@ class ChatRows:
         self.rows += rows
 
 
-def _keys(session: ChatSession, marker: str, note: str) -> list[object]:
-    """What there is to be shown, in order."""
+def _keys(session: ChatSession, marker: str, hint: _Line) -> list[object]:
+    """What there is to be shown, in order; `hint` where nothing is."""
     keys: list[object] = [*session.entries]
     if session.busy:
         keys.append(_OPEN)
     elif not keys:
-        keys.append(_Line("hint", note))
+        keys.append(hint)
     lines = []
     if 0 < session.num_left_out <= len(session.entries):
         told = f"the model no longer sees the {count(session.num_left_out, 'turn')} above"

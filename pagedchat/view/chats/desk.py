@@ -231,6 +231,7 @@ class ChatDesk:
             chat.ask(prompt, request_id)
         elif not chat.regenerate(request_id):
             return False
+        chat.beam_width = beam_width
         self._generate(chat, request_id, beam_width)
         self.on_change()
         return True

@@ -19,7 +19,9 @@ NO_GUTTER = frozenset({"marker", "hint", "blank", "past"})
 
 _SPEAKERS: dict[Role, str] = {"system": "sys ", "user": "you ", "assistant": "ai  "}
 _NO_SPEAKER = "    "
-_HINT = "Nothing said yet. F7 sends a prompt to all chats, F9 forks a chat, F3 shows its blocks."
+_HINT = "Nothing said yet. F7 sends a prompt to all chats, F9 forks a chat, "
+_INSPECTOR = {False: "F3 shows its blocks.", True: "F3 shows what its server tells."}
+"""By whether a server answers, which tells no blocks."""
 _NOT_YET = "This chat had no text at this step."
 _REMARKS = {
     "stopped": "stopped",
@@ -104,9 +106,9 @@ def marker_rows(text: str, width: int, kind: str = "marker") -> list[Row]:
     return [_plain(kind, row.text, row.joiner) for row in wrap(one_line(text), width)]
 
 
-def hint_rows(note: str, width: int) -> list[Row]:
-    """What stands in a chat that is empty."""
-    rows = marker_rows(with_keys(_HINT), width, "hint")
+def hint_rows(note: str, width: int, *, elsewhere: bool = False) -> list[Row]:
+    """What stands in a chat that is empty; `elsewhere` says that a server answers in it."""
+    rows = marker_rows(with_keys(_HINT + _INSPECTOR[elsewhere]), width, "hint")
     return [*rows, BLANK, *marker_rows(note, width, "hint")] if note else rows
 
 

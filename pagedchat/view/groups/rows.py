@@ -55,7 +55,7 @@ def _rows(story: GroupStory, context: Context) -> Iterator[Pieces]:
     yield _counts(story, living, context.mirror)
     tables = {sequence.seq_id: sequence.block_table for sequence in living}
     for node in group_tree(tables):
-        yield _node_row(node, context)
+        yield _node_row(node, story, context)
     for pruned in reversed(story.pruned):
         yield _pruned_row(pruned, context)
 
@@ -85,11 +85,11 @@ def _counts(story: GroupStory, living: list[MirrorSequence], mirror: CacheMirror
     ]  # fmt: skip
 
 
-def _node_row(node: GroupNode, context: Context) -> Pieces:
-    """`├ 031 032² " came back"  beam 4 [11/16]`."""
+def _node_row(node: GroupNode, story: GroupStory, context: Context) -> Pieces:
+    """`├ 031 032² " came back"  beam 4 −7.31 [11/16]`."""
     is_leaf = len(node.members) == 1
     row: Pieces = [(_branch(node), "dim"), *_blocks(node.blocks, context)]
-    behind: Pieces = _leaf(node, context) if is_leaf else [(f" {len(node.members)} hold them", "dim")]
+    behind: Pieces = _leaf(node, story, context) if is_leaf else [(f" {len(node.members)} hold them", "dim")]
     if not node.blocks and not is_leaf:
         return [*row, (f"no full block before {len(node.members)} of them part", "dim")]
     sequence = context.mirror.sequences[node.members[0]]
@@ -105,12 +105,19 @@ def _branch(node: GroupNode) -> str:
     return rails + (("└ " if node.is_last else "├ ") if node.depth else "")
 
 
-def _leaf(node: GroupNode, context: Context) -> Pieces:
+def _leaf(node: GroupNode, story: GroupStory, context: Context) -> Pieces:
     seq_id, mirror = node.members[0], context.mirror
     sequence = mirror.sequences[seq_id]
     filled = sequence.num_computed - max(0, len(sequence.block_table) - 1) * mirror.block_size
     slots = f" [{filled}/{mirror.block_size}]" if sequence.block_table else f" {sequence.status}"
-    return [(f" {context.name(seq_id)}", f"@{context.number(seq_id)}"), (slots, "dim")]
+    score = story.scores.get(seq_id)
+    likely = [] if score is None else [(f" {score:.2f}".replace("-", "−"), _score_style(seq_id, story))]
+    return [(f" {context.name(seq_id)}", f"@{context.number(seq_id)}"), *likely, (slots, "dim")]
+
+
+def _score_style(seq_id: int, story: GroupStory) -> str:
+    """The likeliest beam's is the one to find first."""
+    return "good" if seq_id == next(iter(story.scores)) else "text"
 
 
 def _blocks(blocks: tuple[int, ...], context: Context) -> Pieces:

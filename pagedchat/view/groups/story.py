@@ -4,10 +4,18 @@ Listens to the fold. What lives of a group now, the mirror knows (`tree`).
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pagedchat.cache_events import BlockCopied, BlocksFreed, GroupKind, SequenceForked, SequenceGrouped
+from pagedchat.cache_events import (
+    BeamsScored,
+    BlockCopied,
+    BlocksFreed,
+    GroupKind,
+    SequenceForked,
+    SequenceGrouped,
+)
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 from pagedchat.view.state.fold import Hears
@@ -56,6 +64,8 @@ class GroupStory:
     """Members that were closed when it was over."""
     pruned: tuple[Pruned, ...] = field(default=(), repr=False)
     """The last of them, the latest last."""
+    scores: Mapping[int, float] = field(default_factory=dict, repr=False)
+    """Of each beam that lives the sum of its tokens' log-probabilities, the likeliest first."""
 
 
 class GroupStories:
@@ -72,7 +82,7 @@ class GroupStories:
         """What happens to members."""
         return {
             SequenceGrouped: self._grouped, SequenceForked: self._forked,
-            BlockCopied: self._copied, BlocksFreed: self._freed,
+            BlockCopied: self._copied, BlocksFreed: self._freed, BeamsScored: self._scored,
         }  # fmt: skip
 
     def take(self, report: StepReport) -> None:
@@ -110,6 +120,12 @@ class GroupStories:
             self._stories[story.group_id] = replace(story, num_grown=story.num_grown + 1)
             if story.kind == "beams":
                 self._beams.add(event.child_id)
+
+    def _scored(self, event: BeamsScored) -> None:
+        story = self._story_of(event.seq_ids[0])
+        if story is not None:
+            scores = dict(zip(event.seq_ids, event.cum_logprobs, strict=False))
+            self._stories[story.group_id] = replace(story, scores=scores)
 
     def _copied(self, event: BlockCopied) -> None:
         story = self._story_of(event.seq_id) if event.cause in ("beam", "answer") else None

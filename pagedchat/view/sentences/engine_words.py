@@ -80,13 +80,16 @@ def _broken_news(broken: IntegrityBroken) -> News:
 
 
 def why_it_ended(died: EngineDied) -> str:
-    """`SIGSEGV, segmentation fault`, or `exit status 1, ModuleNotFoundError: No module named 'msgspec'`."""
+    """`SIGSEGV, segmentation fault`, or `exit status 1, ModuleNotFoundError: No module named 'msgspec'`; of one
+    that is a sentence for people, that."""
     exit_code = died.exit_code
     if exit_code is None:
         return "no exit status"
     if exit_code < 0:
         return _signal_words(-exit_code)
-    return ", ".join(filter(None, (f"exit status {exit_code}", _last_error(died.log_tail))))
+    error = _last_error(died.log_tail)
+    sentence = _OURS.sub("", error)
+    return sentence if sentence != error else ", ".join(filter(None, (f"exit status {exit_code}", error)))
 
 
 def _signal_words(number: int) -> str:
@@ -103,5 +106,6 @@ def _last_error(log_tail: str) -> str:
     return one_line(errors[-1]) if errors else ""
 
 
+_OURS = re.compile(r"^pagedchat\.errors\.\w+: (?=.)")
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit)(?:: .*)?$", re.MULTILINE)
 """What Python writes under a traceback."""

@@ -72,7 +72,8 @@ def engine_text(live: EngineState) -> str:
     info, last = live.info, live.mirror.last
     head = f"{one_line(info.model)} · {_precision(info)} on {info.device}, {info.attention_backend} attention"
     if last is None:
-        return f"{head}\nNothing has run yet; {info.num_blocks} blocks of {info.block_size} tokens are free."
+        free = f"Nothing has run yet; {info.num_blocks} blocks of {info.block_size} tokens are free."
+        return "\n".join([head, free, *rank_lines(info, None)])
     pool, totals = last.pool, last.counters
     return "\n".join([
         head,

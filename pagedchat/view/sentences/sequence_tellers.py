@@ -67,6 +67,10 @@ def _grouped(teller: Teller, event: ev.SequenceGrouped) -> Told:
     return Told("GROUP", f"{teller.name(event.seq_id)} is the first of {event.size} {what}", (event.seq_id,))
 
 
+def _scored(_teller: Teller, _event: ev.BeamsScored) -> None:
+    """At every step of a search: no line. The panel of beams shows it."""
+
+
 def _rewound(teller: Teller, event: ev.SequenceRewound) -> Told:
     return Told("REWIND", f"{teller.name(event.seq_id)} cut to {count(event.length, 'token')}", (event.seq_id,))
 
@@ -117,6 +121,7 @@ SEQUENCE_TELLERS: dict[type, Callable[[Any, Any], Told | None]] = {
     ev.SequenceParked: _parked,
     ev.SequenceForked: _forked,
     ev.SequenceGrouped: _grouped,
+    ev.BeamsScored: _scored,
     ev.SequenceRewound: _rewound,
     ev.SequencePreempted: _preempted,
     ev.ContentsLost: _contents_lost,

@@ -116,7 +116,16 @@ def _never_told(state: ServerState) -> list[Line]:
         Line("", "What it does not tell"),
         Line("blocks", "This server does not tell its blocks: no map, no tables.", told=False),
         Line("steps", "Nor its steps: no batches, no pause, no going back.", told=False),
+        *_way_to_its_blocks(state),
     ]
+
+
+def _way_to_its_blocks(state: ServerState) -> list[Line]:
+    """A pagedchat serve tells all of it to whoever attaches."""
+    if state.server.kind != "pagedchat":
+        return []
+    where = one_line(state.server.url).removesuffix("/").removesuffix("/v1")
+    return [Line("but", f"pagedchat --attach {where} opens chats on its engine, with its blocks and steps.")]
 
 
 # --- in one line --------------------------------------------------------------------------------------

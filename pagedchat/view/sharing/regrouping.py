@@ -2,13 +2,20 @@
 
 from typing import get_args
 
-from pagedchat.cache_events import CacheEvent, SequenceExtended, SequenceHeld, SequenceParked, SequenceScheduled
+from pagedchat.cache_events import (
+    BeamsScored,
+    CacheEvent,
+    SequenceExtended,
+    SequenceHeld,
+    SequenceParked,
+    SequenceScheduled,
+)
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.events import StepReport
 from pagedchat.view.state.copying import with_own_containers
 from pagedchat.view.state.fold import Hears
 
-_CHANGES_NOTHING = {SequenceExtended, SequenceScheduled, SequenceHeld, SequenceParked}
+_CHANGES_NOTHING = {BeamsScored, SequenceExtended, SequenceScheduled, SequenceHeld, SequenceParked}
 """Events after which every block is held by the same chats and found by the same hash as before."""
 
 

@@ -17,14 +17,22 @@ class FakeOffline:
     """A token every 10 ms."""
 
     vocab_size = 50
-    seconds = 0.010
+    seconds_a_token = 0.010
 
     def __init__(self, config: object) -> None:
         self.closed = False
 
     def run(self, prompts: list[list[int]], new_tokens: int) -> list[Stream]:
         PROMPTS.append(prompts)
-        return [Stream(new_tokens, [self.seconds * (count + 1) for count in range(new_tokens)]) for _ in prompts]
+        return [
+            Stream(new_tokens, [self.seconds_a_token * (count + 1) for count in range(new_tokens)]) for _ in prompts
+        ]
+
+    def seconds(self, prompts: list[list[int]], new_tokens: int) -> float:
+        return self.seconds_a_token * new_tokens
+
+    def settle(self) -> None:
+        """Everything is ready."""
 
     def close(self) -> None:
         self.closed = True
@@ -33,8 +41,9 @@ class FakeOffline:
 class FakeServer(FakeOffline):
     """A token every 10.5 ms, and 2 ms of the processor for each run."""
 
-    seconds = 0.0105
+    seconds_a_token = 0.0105
     _used = 0.0
+    client_seconds = 0.0021
 
     def __enter__(self) -> "FakeServer":
         return self
@@ -64,15 +73,18 @@ def test_both_are_asked_the_same_and_told_beside_each_other(
     file = tmp_path / "figures.json"
     assert run("--repeats", "2", "--json", str(file)) == 0
     assert PROMPTS[: len(PROMPTS) // 2] == PROMPTS[len(PROMPTS) // 2 :]
-    assert [len(prompts) for prompts in PROMPTS] == [1, 1, 1, 3, 3, 3] * 2
+    assert [len(prompts) for prompts in PROMPTS] == [1, 1, 1, 1, 3, 3, 3, 3] * 2
     output = capsys.readouterr().out
     assert "pagedchat-toy, 3 x 4 + 8 tokens, medians of 2 runs" in output
     assert "+5.0 %; slowest stream 10.50 ms" in output
     assert "+0.5 ms; 99 %: 10.50 ms" in output
+    assert "told after each step 10.00 ms" in output
+    assert "first runs: 10.00 ms offline, 10.50 ms served" in output
+    assert "2 %  of the busiest process of them" in output  # of eight times 10.5 ms
     told: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["streams"]
     assert [each["clients"] for each in told] == [1, 3]
-    assert told[0]["offline"]["per_token"] == pytest.approx(0.010)
-    assert told[0]["served"]["per_token"] == pytest.approx(0.0105)
+    assert told[0]["offline"]["warm"]["per_token"] == pytest.approx(0.010)
+    assert told[0]["served"]["warm"]["per_token"] == pytest.approx(0.0105)
 
 
 def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

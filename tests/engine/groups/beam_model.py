@@ -8,7 +8,14 @@ import math
 
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.search import BeamSearch, Choice, Hypothesis
-from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import (
+    BlockOp,
+    ModelRunnerOutput,
+    Ranked,
+    RunningSearch,
+    ScheduledSequence,
+    SchedulerOutput,
+)
 from pagedchat.engine.sequence import TokenLogprobs
 from tests.engine.kv_simulator import KVSimulator, fingerprint
 
@@ -53,13 +60,62 @@ def expected_search(
 class BeamRunner(KVSimulator):
     """Tells of beams how likely their next tokens are; of all others it does what a `KVSimulator` does."""
 
+    def likely(self, prefix: int, count: int) -> list[Choice]:
+        """The most likely tokens after a prefix with this fingerprint."""
+        return likely(prefix, count)
+
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         output = super().execute(batch)
+        wanted = [part.sequence.sampling_params.logprobs if part.samples else None for part in batch.scheduled]
+        if wanted.count(None) == len(wanted):
+            return output
         output.logprobs = [[] for _ in batch.scheduled]
-        for i, part in enumerate(batch.scheduled):
-            wanted = part.sequence.sampling_params.logprobs
-            if part.samples and wanted:
-                choices = likely(self._states(part.sequence)[part.start + part.num_tokens - 1], wanted)
+        for i, (part, count) in enumerate(zip(batch.scheduled, wanted, strict=True)):
+            if count is not None:
+                choices = self.likely(self._states(part.sequence)[part.start + part.num_tokens - 1], max(1, count))
                 tokens, logprobs = [token for token, _ in choices], [logprob for _, logprob in choices]
-                output.logprobs[i] = [TokenLogprobs([tokens[0], *tokens], [logprobs[0], *logprobs], 1)]
+                [chosen] = output.token_ids[i]
+                output.logprobs[i] = [TokenLogprobs([chosen, *tokens[:count]], [logprobs[0], *logprobs[:count]], 1)]
         return output
+
+
+class ChoosingRunner(BeamRunner):
+    """Chooses beams itself, where it may, as a GPU does; every third time others have to move what they hold."""
+
+    chooses_beams = True
+    num_chosen = 0
+    """Steps of searches."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        output, searches = super().execute(batch), [] if batch.run is None else batch.run.searches
+        if not searches or output.logprobs is None:
+            return output
+        parts = {
+            id(part.sequence): (part, told) for part, told in zip(batch.scheduled, output.logprobs, strict=True)
+        }
+        output.beams, output.beams_moved = [], self.num_chosen % 3 > 0
+        for search in searches:
+            self.num_chosen += 1
+            standing = search.standing()
+            of_beams = [parts[id(seq)] for seq, _ in standing]
+            every = [
+                (-(total + logprob), beam, token)
+                for beam, ((_, total), (_, [told])) in enumerate(zip(standing, of_beams, strict=True))
+                for token, logprob in zip(told.token_ids[1:], told.logprobs[1:], strict=True)
+            ]
+            ranked = [(-cost, beam, token) for cost, beam, token in sorted(every)[: search.num_choices]]
+            output.beams.append(ranked)
+            if output.beams_moved:
+                self._move(search, [part for part, _ in of_beams], ranked)
+        return output
+
+    def _move(self, search: RunningSearch, parts: list[ScheduledSequence], ranked: list[Ranked]) -> None:
+        going_on = [beam for _, beam, token in ranked if token not in search.stop_token_ids][: search.width]
+        given_up = [part for beam, part in enumerate(parts) if beam not in going_on]
+        forks = [parts[beam] for rank, beam in enumerate(going_on) if beam in going_on[:rank]]
+        for source, place in zip(forks, given_up, strict=True):
+            index, offset = divmod(source.start + 1, self.block_size)
+            if offset:
+                src, dst = (part.sequence.block_table[index] for part in (source, place))
+                self.device[dst] = self.device[src].copy()
+                self.also_move(BlockOp("copy", src, dst))

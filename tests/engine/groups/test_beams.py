@@ -13,7 +13,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.errors import InvalidValueError, RequestError
 from pagedchat.ops.sampling.kernels import MAX_LIKELY
 from tests.engine.checks import assert_mirror_equals
-from tests.engine.groups.beam_model import VOCAB, BeamRunner, expected_search
+from tests.engine.groups.beam_model import VOCAB, BeamRunner, ChoosingRunner, expected_search
 from tests.engine.kv_simulator import expected_reply
 from tests.engine.run_checker import RunChecker
 
@@ -24,13 +24,13 @@ PROMPT = [1, 2, 3, 4, 5, 6]
 class Rig:
     """An engine whose every read is checked and whose mirror is held against it after every step."""
 
-    def __init__(self, num_blocks: int = 64, **limits: object) -> None:
+    def __init__(self, num_blocks: int = 64, runner: type[BeamRunner] = BeamRunner, **limits: object) -> None:
         defaults = {
             "num_blocks": num_blocks, "block_size": 4, "model_len": 40, "vocab_size": VOCAB, "eos_token_ids": EOS,
         }  # fmt: skip
         self.limits = EngineLimits(**{**defaults, **limits})
         size = self.limits.block_size
-        self.simulator = BeamRunner(num_blocks, size, self.limits.num_host_blocks, 5)
+        self.simulator = runner(num_blocks, size, self.limits.num_host_blocks, 5)
         self.engine = EngineCore(self.limits, RunChecker(self.simulator))
         self.mirror = CacheMirror(num_blocks, size, self.limits.num_host_blocks)
         self.events: list[ce.CacheEvent] = []
@@ -68,9 +68,17 @@ def expected(prompt: list[int], params: BeamSearchParams) -> list[list[int]]:
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 @pytest.mark.parametrize("num_blocks", [6, 7, 9, 64])
 @pytest.mark.parametrize("caching", [True, False])
-def test_a_search_finds_the_same_however_scarce_blocks_are(mode: str, num_blocks: int, caching: bool) -> None:
+@pytest.mark.parametrize("runner", [BeamRunner, ChoosingRunner])
+def test_a_search_finds_the_same_however_scarce_blocks_are(
+    mode: str, num_blocks: int, caching: bool, runner: type[BeamRunner]
+) -> None:
     rig = Rig(
-        num_blocks, num_host_blocks=64 if mode == "swap" else 0, preemption_mode=mode, enable_prefix_caching=caching
+        num_blocks,
+        runner,
+        num_host_blocks=64 if mode == "swap" else 0,
+        preemption_mode=mode,
+        enable_prefix_caching=caching,
+        reserve_ahead=runner is ChoosingRunner,
     )
     for params in (BeamSearchParams(4, 16, ignore_eos=True), BeamSearchParams(2, 12, length_penalty=0.0)):
         group = rig.engine.groups.search(PROMPT, params)
@@ -82,6 +90,8 @@ def test_a_search_finds_the_same_however_scarce_blocks_are(mode: str, num_blocks
     if num_blocks == 6:
         assert stats.preemptions > 10
         assert (stats.swaps_out > 0) == (mode == "swap")
+    elif num_blocks == 64 and isinstance(rig.simulator, ChoosingRunner):
+        assert rig.simulator.num_chosen > 20
 
 
 @pytest.mark.parametrize("limits", [{"max_num_seqs": 2}, {"max_num_batched_tokens": 3}, {"reserve_ahead": True}])
@@ -93,8 +103,9 @@ def test_beams_that_do_not_run_in_one_batch_find_the_same(limits: dict[str, obje
     assert [found(group) for group in groups] == [expected(prompt, params) for prompt in prompts]
 
 
-def test_others_go_on_beside_a_search_as_if_there_were_none() -> None:
-    rig, params = Rig(), BeamSearchParams(3, 10)
+@pytest.mark.parametrize("runner", [BeamRunner, ChoosingRunner])
+def test_others_go_on_beside_a_search_as_if_there_were_none(runner: type[BeamRunner]) -> None:
+    rig, params = Rig(runner=runner), BeamSearchParams(3, 10)
     seq_id = rig.engine.open()
     rig.engine.extend(seq_id, [3, 4], SamplingParams(max_tokens=20, ignore_eos=True))
     rig.step()

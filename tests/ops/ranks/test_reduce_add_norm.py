@@ -5,8 +5,10 @@ import torch
 
 from pagedchat.ops.ranks.reduce_add_norm import (
     MOST_BYTES,
+    MOST_ROW_BYTES,
     MOST_ROWS,
     can_reduce,
+    in_pieces,
     mailbox_bytes,
     reduce_add_norm,
     sum_in_order,
@@ -60,6 +62,18 @@ def test_what_is_summed_so_has_bounds() -> None:
     assert not can_reduce(rows, 2)  # on a CPU there is no kernel
     assert mailbox_bytes(2) == 4 << 20
     assert MOST_BYTES == 256 << 10
+
+
+@pytest.mark.parametrize("length", [4, 4096, 4096 * 16 + 8, 4096 * 40, 4096 * 33 + 4])
+def test_what_is_larger_goes_in_pieces(length: int) -> None:
+    flat = torch.arange(length, dtype=torch.float32)
+    pieces = list(in_pieces(flat))
+    assert torch.equal(torch.cat([piece.flatten() for piece in pieces]), flat)
+    for piece in pieces:
+        assert piece.is_contiguous()
+        assert len(piece) <= MOST_ROWS
+        assert piece.shape[1] * piece.itemsize <= MOST_ROW_BYTES
+        assert piece.nbytes <= MOST_BYTES
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -29,6 +29,8 @@ def captured_runner(device: str = "cpu", family: str = "opt") -> CapturedRunner:
 class Recorded:
     """Stands for decode steps, for prefill steps and an eager runner; notes who is asked what, in which order."""
 
+    chooses_beams = False
+
     def __init__(self, name: str, asked: list[tuple[object, ...]], runs: bool = True) -> None:
         self.name, self.asked, self.runs = name, asked, runs
 

@@ -11,8 +11,8 @@ from pagedchat.errors import DeviceError, InvalidValueError, ModelError
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once
 from pagedchat.runtime.loading import pool_size
-from pagedchat.runtime.loading.assemble import _Assembly
 from pagedchat.runtime.loading.build import LoadedModel, load_model
+from pagedchat.runtime.loading.captured_steps import CapturedSteps
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.fakes import byte_tokenizer
 from tests.helpers_models import POSITIONS, VOCAB_SIZE, make_checkpoint
@@ -197,7 +197,7 @@ def test_a_stranger_whose_steps_cannot_even_be_tried_is_run_eagerly_and_that_is_
     def fail(*_: object) -> None:
         raise KeyError("position_embeddings")
 
-    monkeypatch.setattr(_Assembly, "_captured_runner", fail)
+    monkeypatch.setattr(CapturedSteps, "_running", fail)
     loaded = load(checkpoint, implementation="transformers")
     assert loaded.notices[-1] == (
         "Steps of this model are not captured in CUDA graphs, and take longer: 'position_embeddings'."

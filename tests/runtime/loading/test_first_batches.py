@@ -8,11 +8,12 @@ import torch
 from pagedchat.config import EngineConfig
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
-from pagedchat.runtime.loading import assemble, first_graphs
+from pagedchat.runtime.loading import captured_steps, first_graphs
 from pagedchat.runtime.loading import first_batches as module
-from pagedchat.runtime.loading.assemble import _Assembly
+from pagedchat.runtime.loading.captured_steps import CapturedSteps
 from pagedchat.runtime.loading.first_batches import KINDS, ROUNDS, FirstBatches
 from pagedchat.runtime.loading.first_graphs import NUM_LIKELY
+from pagedchat.runtime.loading.reports import Reports
 from pagedchat.runtime.loading.self_check import SelfCheck
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.ops.paged_case import DEVICES
@@ -111,22 +112,24 @@ class Build:
 
 def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
-    monkeypatch.setattr(assemble, "gpu", lambda _index: SimpleNamespace(name="a GPU"))
-    monkeypatch.setattr(assemble, "keep_check", lambda *_, **__: None)
+    monkeypatch.setattr(captured_steps, "gpu", lambda _index: SimpleNamespace(name="a GPU"))
+    monkeypatch.setattr(captured_steps, "keep_check", lambda *_, **__: None)
     monkeypatch.setattr(first_graphs, "capture_others", lambda *_: lambda: False)
     for num_looks, num_batches in ((0, 0), (NUM_LIKELY + 1, 0), (NUM_LIKELY + 4, 3)):
         noting = Noting(100)
         check = SelfCheck("tiny", noting.runner, VOCAB_SIZE)
-        loading = _Assembly(EngineConfig(), lambda _: None, 0.0, False)
-        loading._device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
+        device = SimpleNamespace(type="cuda", index=0)
+        steps = CapturedSteps(EngineConfig(), SIZES, device, None, Reports(lambda _: None))  # type: ignore[arg-type]
+        steps._builds = [Build(num_looks)]  # type: ignore[list-item]
         eager = noting.runner
-        monkeypatch.setattr(assemble, "FirstBatches", lambda runner, *rest: FirstBatches(
+        monkeypatch.setattr(captured_steps, "FirstBatches", lambda runner, *rest: FirstBatches(
             noting if runner is eager else runner, *rest  # noqa: B023 - called in this round
         ))  # fmt: skip
         attention = SimpleNamespace(name="cuda")
-        runner, prepare = loading._captured_runner(eager, check, attention, SIZES, [Build(num_looks)])  # type: ignore[arg-type,list-item]
+        running = steps.over(eager, check, attention, is_foreign=False)  # type: ignore[arg-type]
+        runner = running.runner
         assert isinstance(runner, CapturedRunner)
-        assert prepare.refusals == []
+        assert running.refusals == []
         assert len(noting.batches) == num_batches
         assert not any(runner._wanted)
         assert runner.prefills is not None

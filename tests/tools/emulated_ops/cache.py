@@ -14,11 +14,13 @@ from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
 from pagedchat.ops.cache.layout import from_token_major, key_cache_shape, value_cache_shape
+from pagedchat.ops.cache.move_beams import move_beams
 from pagedchat.ops.cache.reshape_and_cache import FEW_TOKENS, reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from tests.ops.byte_case import empty_pages, whole_cache
 from tests.ops.products.small_batch_case import make_norm, normal
+from tests.ops.sampling.decode_state_case import make_state
 from tests.tools.emulated_ops.op_case import (
     BFLOAT,
     DTYPES,
@@ -62,6 +64,16 @@ def copy(pairs: list[tuple[int, int]], page: tuple[int, ...], *, disjoint: bool,
     src, dst = (numbers(*ids, dtype=torch.int64) for ids in zip(*pairs, strict=True))
     copy_blocks(cache, src, dst, disjoint=disjoint)
     return {"cache": cache}
+
+
+def move(position: int, page: tuple[int, ...]) -> Results:
+    """Two beams in the places of others, a chat, and padding."""
+    state = make_state([position, position, position, 3, -1], "cpu")
+    tables = numbers(0, 1, 0, 2, 0, 3, 4, FAR_AWAY, FAR_AWAY, FAR_AWAY).view(5, 2)
+    cache = normal(3, 2, 6, *page, device="cpu", dtype=HALF)
+    state = replace(state, block_tables=tables)
+    move_beams(cache, state, numbers(1, 1, 1, -1, -1), numbers(7, 8, 9, 10, 11), 8)
+    return {"cache": cache, "tables": tables, "token_ids": state.token_ids}
 
 
 def swap(dtype: torch.dtype) -> Results:
@@ -156,6 +168,8 @@ CASES = [
     OpCase("copy_blocks", "in order", partial(copy, CHAIN, PAGE, disjoint=False, dtype=HALF)),
     OpCase("copy_blocks", "side by side", partial(copy, [(0, 5), (1, 3), (4, 2)], PAGE, disjoint=True, dtype=HALF)),
     OpCase("copy_blocks", "large pages", partial(copy, [(2, 1)], (16, 4, 36), disjoint=True, dtype=HALF)),
+    OpCase("move_beams", "in a block", partial(move, 13, (16, 4, 36))),
+    OpCase("move_beams", "at the end of a block", partial(move, 8, PAGE)),
     *in_types("swap_blocks", swap, HALF, exact=True),
     *in_types("gather_cached_kv", gather, *DTYPES, exact=True),
     *in_types("rows_to_bytes", partial(write_bytes, "int8", FEW_SLOTS), HALF, BFLOAT, exact=True, about="int8"),

@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from pagedchat.ops.sampling.choose_beams import choose_beams
 from pagedchat.ops.sampling.decode_state import (
     DecodeState,
     advance_by_argmax,
@@ -17,6 +18,7 @@ from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
 from pagedchat.ops.sampling.token_mask import mask_tokens
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
+from tests.ops.sampling.choose_beams_case import make_case
 from tests.ops.sampling.decode_state_case import make_state
 from tests.tools.emulated_ops.op_case import DTYPES, OpCase, Results, in_types
 
@@ -139,7 +141,16 @@ def mask() -> Results:
     return {"logits": mask_tokens(logits, rows, bits)}
 
 
+def choose(widths: list[int], num_stops: int) -> Results:
+    state, likely, ranked = make_case(widths, num_stops, 3, "cpu")
+    choose_beams(state, likely, ranked)
+    names = ("sources", "next_tokens", "rows", "sums")
+    return {**{name: getattr(state, name) for name in names}, "ranked": ranked}
+
+
 CASES = [
+    OpCase("choose_beams", "of several searches", partial(choose, [2, 5, 1], 1)),
+    OpCase("choose_beams", "of one as wide as can be", partial(choose, [32], 1)),
     OpCase("token_mask", "two of three rows", mask),
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),

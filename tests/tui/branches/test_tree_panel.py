@@ -93,6 +93,20 @@ async def test_escape_leads_from_the_tree_to_the_chat_and_the_tree_stays(make_ap
         assert app.chats.query(TreePanel)
 
 
+async def test_the_footer_says_what_enter_and_escape_do_in_the_tree(make_app, link, talk):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 2))
+        await settle(pilot)
+        bar = app.chats.query_one("KeyBar")
+        await pilot.press("alt+down")
+        await settle(pilot)
+        assert drawn(bar).strip().startswith("Enter go there  f fork there  Esc to the chat")
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "Enter send" in drawn(bar)
+
+
 async def test_several_replies_side_by_side_and_one_is_promoted(make_app, link, talk):
     app = make_app(sessions=1)
     async with app.run_test(size=(160, 48)) as pilot:

@@ -155,6 +155,21 @@ async def test_escape_puts_it_away_and_gives_the_keyboard_back(make_app, link):
         assert not any(isinstance(sent, Stop) for sent in link.sent)
 
 
+async def test_the_footer_says_what_enter_and_escape_do_there(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await told_chat(pilot, link)
+        bar = app.chats.query_one("KeyBar")
+        await pilot.press("alt+p")
+        await settle(pilot)
+        assert drawn(bar).strip().startswith("Enter fork with it")
+        assert "Enter send" not in drawn(bar)
+        assert "Esc to the chat" in drawn(bar)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "Enter send" in drawn(bar)
+
+
 async def test_enter_forks_with_the_chosen_token(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:

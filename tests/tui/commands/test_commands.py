@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from textual.content import Content
 
 from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.events import EngineNotice, RequestStarted, RunState, TextDelta
@@ -29,7 +30,7 @@ from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.messages import PromptSubmitted
 from tests.fakes_tui import READY, finished, prefill
-from tests.tui.whole_app import WIDE, settle
+from tests.tui.whole_app import WIDE, pane, settle
 
 
 async def command(pilot, line):
@@ -251,9 +252,15 @@ async def test_a_reply_is_searched_by_beams(make_app, link):
         assert (asked.beam_width, [turn.text for turn in asked.turns]) == (4, ["tale of a fox"])
         ids = asked.session_id, asked.request_id
         link.say(RequestStarted(*ids, 10, 0), TextDelta(*ids, "The fox", 2, anew=True))
+        await settle(pilot)
+        app.redraw()
+        told = "beam search, 4 wide · the likeliest so far: its words may change"
+        assert Content.from_markup(pane(app, 1).border_subtitle).plain == told
         link.say(TextDelta(*ids, "A fox", 2, anew=True), finished(asked))
         await settle(pilot)
+        app.redraw()
         assert app.chats.focused_chat.last_reply == "A fox"
+        assert "beam" not in pane(app, 1).border_subtitle
         await command(pilot, "/beam 2")
         assert (link.generates()[-1].beam_width, len(link.generates()[-1].turns)) == (2, 1)
         await command(pilot, "/beam 2")
@@ -339,6 +346,9 @@ async def test_context_and_stats(make_app, link):
         await command(pilot, "/stats")
         assert "facebook/opt-125m · float16 on cuda:0" in complaint(app)
         assert "253 free" in complaint(app)
+        await settle(pilot)
+        shown = app.chats.query_one(ChatPane).query_one(".notice")
+        assert shown.size.height >= complaint(app).count("\n") + 1 > 4  # all of it
 
 
 # --- engine -----------------------------------------------------------------------------------------
@@ -351,6 +361,7 @@ ENGINE_COMMANDS = [
     ("/step 5", [Pause(), StepOnce(5)]),
     ("/slow 250", [SetPace(0.25)]),
     ("/slow off", [SetPace(0.0)]),
+    ("/slow 0", [SetPace(0.0)]),
     ("/limit 120", [SetLimit(120)]),
     ("/limit off", [SetLimit(None)]),
     ("/pin 041", [Pin(41)]),
@@ -396,8 +407,8 @@ COMPLAINTS = [
     ("/limit lots", "The limit in blocks must be a whole number, not 'lots'. Type /limit N|off"),
     ("/limit", "/limit needs an argument. Type /limit N|off"),
     ("/slow abc", "The pace is a number of milliseconds a step, not 'abc'. Type /slow MS|off"),
-    ("/slow nan", "A step can take more than 0 and up to 60000 ms, not nan. Type /slow MS|off"),
-    ("/slow -5", "A step can take more than 0 and up to 60000 ms, not -5. Type /slow MS|off"),
+    ("/slow nan", "A step can take from 0 to 60000 ms, not nan. Type /slow MS|off"),
+    ("/slow -5", "A step can take from 0 to 60000 ms, not -5. Type /slow MS|off"),
     ("/step 0", "The number of steps must be from 1 to 100000, not 0. Type /step [n]"),
     ("/goto soon", "The step must be a whole number, not 'soon'. Type /goto STEP|live"),
     ("/pause now", "/pause takes no argument. Type /pause alone."),
@@ -424,7 +435,7 @@ COMPLAINTS = [
     (f"/table {'9' * 6000}", f"There is no chat '{'9' * 56}...; there are 1, 2. Type /table [chat]"),
     (f"/limit {'9' * 70}", f"The limit in blocks must be from 1 to 256, not {'9' * 57}.... Type /limit N|off"),
     (f"/goto {'9' * 23}", f"The step must be from 0 to {2**63 - 1}, not {'9' * 23}. Type /goto STEP|live"),
-    ("/slow 1e999", "A step can take more than 0 and up to 60000 ms, not inf. Type /slow MS|off"),
+    ("/slow 1e999", "A step can take from 0 to 60000 ms, not inf. Type /slow MS|off"),
     ("/layout 10", "The number of panes must be from 1 to 9, not 10. Type /layout 1|2|4|6|9|auto"),
     ("/trace save ~nobody-of-this-name/a", "There is no home folder of that name. Type /trace save|load FILE"),
     ("/set seed 1.5", "seed must be a whole number, not '1.5'. Type /set NAME VALUE|off"),

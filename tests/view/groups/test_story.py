@@ -98,6 +98,17 @@ def test_a_copy_of_the_state_goes_its_own_way(rig: EngineRig) -> None:
     assert story_of(view).num_grown > before.num_grown
 
 
+def test_each_beam_that_lives_has_its_sum_of_log_probabilities(rig: EngineRig) -> None:
+    rig.send(search(1, 10, "Hi", max_tokens=30, width=4))
+    rig.step(9)
+    view = view_of(rig)
+    [group] = rig.core.groups.searches.values()
+    sums = [cum_logprob for _, cum_logprob in group.search.beams]
+    assert list(story_of(view).scores.items()) == list(zip(group.seq_ids, sums, strict=True))
+    drawn = "\n".join(rows(view))
+    assert all(f" −{-total:.2f} [" in drawn for total in sums)
+
+
 def test_one_that_began_before_all_that_is_known_is_told_from_there(rig: EngineRig) -> None:
     rig.send(search(1, 10, "Hi", max_tokens=30, width=4))
     rig.step(6)
@@ -112,7 +123,7 @@ def test_one_that_began_before_all_that_is_known_is_told_from_there(rig: EngineR
     for event in rig.events:
         late.apply(event)
     assert story_of(late).size == 0
-    assert "beam search · since step 7" in rows(late)[0]
+    assert "beam search · since step 8" in rows(late)[0]
 
 
 def test_without_a_group_it_is_said_how_to_have_one() -> None:

@@ -19,6 +19,8 @@ a last line
     ("exit_code", "log_tail", "words"),
     [
         (-signal.SIGKILL, TAIL, "SIGKILL, killed"),
+        (70, "pagedchat.errors.DeviceError: Rank 1 was killed.", "Rank 1 was killed."),
+        (70, "pagedchat.errors.DeviceError: ", "exit status 70, pagedchat.errors.DeviceError:"),
         (-signal.SIGSEGV, "Fatal Python error: Segmentation fault", "SIGSEGV, segmentation fault"),
         (-200, "", "signal 200"),
         (70, "Traceback (most recent call last):\nMemoryError\n", "exit status 70, MemoryError"),

@@ -61,4 +61,7 @@ void read_multiprocessor(const Arguments& arguments) { arguments.put(0, current-
 
 void read_rank(const Arguments& arguments) { arguments.put(0, current->block.rank); }
 
+// Of a whole warp.
+void elect_first_lane(const Arguments& arguments) { arguments.put(0, current->place.thread.x % 32 == 0); }
+
 }  // namespace emulator

@@ -58,6 +58,7 @@ const Entry TABLE[] = {
     {"fence", nothing},           // every access is in order
     {"setmaxnreg", nothing},
     {"createpolicy", make_policy},
+    {"elect.sync_|p,0xffffffff;", elect_first_lane},
     {"ex2.approx", exponential},
     {"mov.b32{l,h},%;cvt.f32.f16%,l;cvt.f32.f16%,h;", unpack_float16},
     {"mov.b32{l,h},%;cvt.rn.f16x2.e4m3x2%,l;", unpack_e4m3},

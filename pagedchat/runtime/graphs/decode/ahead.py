@@ -17,10 +17,13 @@ from typing import Any
 
 import torch
 
-from pagedchat.engine.output import ScheduledSequence
+from pagedchat.engine.output import RunningSearch, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.ops.sampling.choose_beams import BeamState
+from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.row_rules import PackedRules
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
@@ -38,6 +41,27 @@ class Ruled:
     follows_tokens: bool
     """Whether rules change with the tokens, so that those of the step after cannot be chosen before the host knows
     these."""
+
+
+@dataclass(slots=True)
+class RunningBeams:
+    """The searches of steps that follow one another."""
+
+    searches: list[RunningSearch]
+    state: BeamState
+    counts: torch.Tensor
+    """`[num_rows]`, int32: most likely tokens that are looked for in each row."""
+    likely: TopLogprobs
+    """On the device."""
+    ranked: torch.Tensor
+    """`[history_len, num_searches, .]`, uint8, pinned: what the last steps have chosen."""
+    rows: DecodeState
+    """All rows of the step."""
+
+    @property
+    def num_beams(self) -> int:
+        """Rows that are beams."""
+        return sum(search.width for search in self.searches)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +101,10 @@ class RunningStep:
     """Whether its logits are queued and choosing its tokens is not: rules want to know the tokens before."""
     grown: list[int] = field(default_factory=list)
     """Which sequences have more blocks than `tables` says, as `for_batch` found out."""
+    beams: RunningBeams | None = None
+    """Searches whose beams it has, and of which the device chooses who goes on, see `beams`."""
+    beams_moved: bool = False
+    """Whether what it has chosen of them was carried out."""
 
     @property
     def in_order(self) -> bool:
@@ -124,6 +152,7 @@ class RunningStep:
             own_starts=self.own_starts,
             asked=self.asked,
             ruled=self.ruled,
+            beams=self.beams,
         )
 
     def for_batch(self, parts: list[ScheduledSequence]) -> "RunningStep | None":

@@ -17,6 +17,7 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.beams import BeamSteps
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
 from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
@@ -70,6 +71,9 @@ class DecodeSteps:
         self._uploads = Uploads(self._buffers)
         self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
+        self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend)
+        self.chooses_beams = self._beams.serves
+        """Whether it does so for searches whose beams are all in a run."""
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
@@ -135,6 +139,8 @@ class DecodeSteps:
             running, some_ended = self._begin_now(batch), False
             if running is None:
                 return None
+        if batch.searches and running.beams is None:
+            goes_on = False  # the engine chooses
         if goes_on and not running.bucket.reads_rows and self._fits_no_smaller(running):
             self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
         return BegunDecodes(running, time.perf_counter() - started)
@@ -183,7 +189,10 @@ class DecodeSteps:
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         tokens = [[token_id] for token_id in chosen]
         told = None if running.asked is None else self._told.read(running)
-        return ModelRunnerOutput(tokens, *seconds, logprobs=told)
+        output = ModelRunnerOutput(tokens, *seconds, logprobs=told)
+        if running.beams is not None:
+            output.beams, output.beams_moved = self._beams.read(running, running.beams), running.beams_moved
+        return output
 
     def _asked_for(self, ahead: RunningStep, batch: SchedulerOutput) -> RunningStep | None:
         """The step begun ahead, as far as the batch asks for it; None if it is another one."""
@@ -191,6 +200,8 @@ class DecodeSteps:
         if batch.run is not None and batch.run is self._run and parts[0].start == ahead.starts[0]:
             ahead.grown = batch.run.grown
             return ahead
+        if ahead.beams is not None:
+            return None
         return ahead.for_batch(parts) if batch.num_tokens == len(parts) else None
 
     @torch.inference_mode()
@@ -205,6 +216,8 @@ class DecodeSteps:
             return None
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
+        if batch.run is not None and batch.run.searches and keeps_logits(running.step):
+            self._beams.prepare(running, batch.run.searches)
         self._tell_of(running)
         self._replay(running)
         return running
@@ -213,7 +226,9 @@ class DecodeSteps:
         """Tell the device of a batch that is new to it."""
         self._uploads.whole(running)
         self._ruled.prepare(running)
-        self._told.ask(running)
+        num_asked = sum(params.logprobs is not None for params in running.params)
+        if running.beams is None or num_asked > running.beams.num_beams:
+            self._told.ask(running)
 
     def _first_step(
         self,
@@ -290,6 +305,8 @@ class DecodeSteps:
             self._ruled.queue(running, running.ruled, running.step.logits)
         if running.asked is not None:
             self._told.queue(running, running.asked, running.step.logits)
+        if running.beams is not None:
+            self._beams.queue(running, running.beams, running.step.logits)
         if self._events:
             running.done = self._events[running.number % len(self._events)]
             running.done.record()
@@ -302,7 +319,12 @@ class DecodeSteps:
         following = running.next()
         if not following.may_begin(has_room):
             return
-        if some_ended:
+        if running.beams is not None:
+            if running.grown:
+                self._uploads.blocks(running, following)
+            self._beams.move(running.beams)
+            running.beams_moved = True
+        elif some_ended:
             self._uploads.places(running, following)
         elif running.grown:
             self._uploads.tables(running, following)

@@ -280,6 +280,18 @@ class StateBuffers:
         np.copyto(copy.staged, copy.tables)
         copy.there.copy_(copy.stage, non_blocking=True)
 
+    def upload_blocks(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
+        """Queue a copy of more blocks for some rows, and of nothing else of their block tables.
+
+        Args:
+            bucket, grown: as for `extend_tables`.
+        """
+        at, width = self._borders(bucket).tables, bucket.num_blocks(self._block_size)
+        new = [(at + row * width + i, table[i]) for row, known, table in grown for i in range(known, len(table))]
+        if new:
+            places, block_ids = upload([int64(column) for column in zip(*new, strict=True)], self._device.device)
+            self._device.index_copy_(0, places, block_ids.int())
+
     def _next_stage(self) -> int:
         """Which piece of pinned memory nobody reads any more."""
         self._turn = (self._turn + 1) % _NUM_STAGES

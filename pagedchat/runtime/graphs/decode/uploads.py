@@ -68,6 +68,13 @@ class Uploads:
         self._buffers.upload_tables(following.bucket)
 
     @torch.inference_mode()
+    def blocks(self, running: RunningStep, following: RunningStep) -> None:
+        """The same where the device itself has changed what it knew of these rows: new blocks alone."""
+        rows, known, tables = running.rows, running.tables, following.tables
+        grown = [(rows[i], len(known[i]), tables[i]) for i in running.grown]
+        self._buffers.upload_blocks(following.bucket, grown)
+
+    @torch.inference_mode()
     def places(self, running: RunningStep, following: RunningStep) -> None:
         """The same, and where the sequences are: some of those before have ended."""
         self._extend_tables(running, following)

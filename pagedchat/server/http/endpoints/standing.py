@@ -1,4 +1,4 @@
-"""How the server stands: `/health`, `/metrics`, `/version`, `/openapi.json`."""
+"""How the server stands: `/health`, `/metrics`, `/stats`, `/version`, `/openapi.json`."""
 
 import msgspec
 from starlette.requests import Request
@@ -22,6 +22,11 @@ async def health(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """All figures for Prometheus."""
     return Response(served_by(request).metrics(), media_type=_EXPOSITION)
+
+
+async def stats(request: Request) -> Response:
+    """What `pagedchat stats` prints."""
+    return Response(msgspec.json.encode(served_by(request).stats()), media_type="application/json")
 
 
 async def version(_request: Request) -> Response:

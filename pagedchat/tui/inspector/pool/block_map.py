@@ -17,6 +17,7 @@ from pagedchat.view.blocks.legend import GAP, legend
 from pagedchat.view.blocks.map_picture import BlockPicture
 from pagedchat.view.blocks.page import describe_block
 from pagedchat.view.engine_view import EngineView
+from pagedchat.view.sentences.ranks import ranks_in_a_line
 from pagedchat.view.sentences.words import count, to_ascii
 
 
@@ -35,14 +36,16 @@ class BlockMap(QuietBorder, Vertical):
         self._strip = LineBar(0)
         self._detail = LineBar()
         self._legend = LineBar()
+        self._ranks = LineBar(0)
         self._title = ""
 
     def compose(self) -> ComposeResult:
-        """Grid above; below it all of the pool in a line, where the grid shows a part, and two lines of words."""
+        """Grid above; below it all of the pool in a line, where the grid shows a part, and lines of words."""
         yield self.grid
         yield self._strip
         yield self._detail
         yield self._legend
+        yield self._ranks
 
     def on_mount(self) -> None:
         """Say which keys move here."""
@@ -108,6 +111,8 @@ class BlockMap(QuietBorder, Vertical):
         sentence = describe_block(self.view, mirror, self.grid.inspected)
         self._detail.show([Strip([Segment(self._plain(sentence))])])
         self._legend.show([self._legend_strip(picture)])
+        ranks = ranks_in_a_line(self.view.shown.info, mirror.last)
+        self._ranks.show([Strip([Segment(self._plain(ranks))])] if ranks else [])
         strip = self.grid.strip(self._legend.size.width)
         self._strip.show([] if strip is None else [strip])
 

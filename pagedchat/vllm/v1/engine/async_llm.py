@@ -18,7 +18,7 @@ class AsyncLLM(async_llm.AsyncLLM):
         Raises:
             InvalidValueError: as for `AsyncLLM()`.
         """
-        return cls(link=EngineClient(engine_args.create_engine_config()))
+        return cls(link=EngineClient(engine_args.create_engine_config(), follows_steps=False))
 
     def shutdown(self) -> "asyncio.Task[None]":  # type: ignore[override]  # may be awaited as well
         """End the engine and all requests; need not be awaited, if the loop runs on for a while."""

@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from pagedchat.cache_events import BlockPinned, BlocksWithheld
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.events import EngineDied
+from pagedchat.events import EngineDied, RankInfo
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
 from pagedchat.tui.inspector.pool.block_map import BlockMap
 from pagedchat.tui.messages import BlockChosen, BlockOpened
@@ -51,6 +51,22 @@ async def show(app: MapApp, pilot: Pilot[None]) -> list[str]:
 
 
 # --- the drawn map ------------------------------------------------------------------------------------
+
+
+async def test_a_model_over_several_ranks_has_a_pool_on_each() -> None:
+    engine = pressed()
+    ranks = (RankInfo("GPU 0: NVIDIA H200", 3 << 30), RankInfo("GPU 1: NVIDIA H200", 3 << 30))
+    engine.view.live.info = msgspec.structs.replace(engine.view.live.info, ranks=ranks)
+    last = engine.view.live.mirror.last
+    assert last is not None
+    engine.view.live.mirror.last = msgspec.structs.replace(last, rank_seconds=(0.00312, 0.0029))
+    app = MapApp(engine.view)
+    async with app.run_test(size=(60, 12)) as pilot:
+        await show(app, pilot)
+        assert drawn(app.map._ranks)[0].rstrip() == "rank 0: 3 GiB, 3.1 ms · 1: 3 GiB, 2.9 ms"
+        engine.view.live.info = msgspec.structs.replace(engine.view.live.info, ranks=())
+        await show(app, pilot)
+        assert app.map._ranks.size.height == 0
 
 
 async def test_a_small_pool_shows_ids_ref_counts_and_copies() -> None:

@@ -1,0 +1,114 @@
+"""A step of beam searches: which continuations of their beams are the best, who goes on, and in whose place.
+
+Sums are float64 and added as Python adds them, so that host and device come to the same ones. In torch all of it
+is done on the host, for tests.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.ops.common.checks import check_dtype, check_shape
+from pagedchat.ops.common.launch import on_cuda, stream_of
+from pagedchat.ops.sampling.kernels import MAX_BEAMS, MAX_LIKELY
+from pagedchat.ops.sampling.top_logprobs import TopLogprobs
+
+HEAD_WORDS = 4 + MAX_LIKELY
+"""Of a search: beams, choices, tokens that end a beam and their number."""
+RANKED = np.dtype([("sum", "<f8"), ("beam", "<i4"), ("token_id", "<i4")])
+"""A continuation: the sum of its log-probabilities, its beam's place in the order before, its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamState:
+    """What is known of searches, whose beams are rows of a step."""
+
+    sources: torch.Tensor
+    """`[num_rows]`, int32: which row's beam goes on in this row; below 0 the row is no beam."""
+    next_tokens: torch.Tensor
+    """`[num_rows]`, int32: with which token."""
+    rows: torch.Tensor
+    """`[num_searches, MAX_BEAMS]`, int32: of the beams, the best first."""
+    sums: torch.Tensor
+    """`[num_searches, MAX_BEAMS]`, float64: of their log-probabilities."""
+    heads: torch.Tensor
+    """`[num_searches, HEAD_WORDS]`, int32; see `pack_head`."""
+
+
+def pack_head(width: int, num_choices: int, stop_token_ids: "list[int]") -> list[int]:
+    """What a search is like: `num_choices` continuations are ranked, `width` of those that do not end go on."""
+    return [width, num_choices, len(stop_token_ids), 0, *stop_token_ids] + [0] * (MAX_LIKELY - len(stop_token_ids))
+
+
+def choose_beams(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor) -> None:
+    """A step of every search. On a GPU nothing waits for the host.
+
+    Args:
+        state: `sources`, `next_tokens`, `rows` and `sums` are those of the next beams then.
+        likely: of every beam's row one token and after it the most likely ones, at least as many as are ranked.
+        ranked: `[num_searches, MAX_LIKELY * RANKED.itemsize]`, uint8, written; may be pinned host memory.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    _check(state, likely, ranked)
+    if not on_cuda(state.rows):
+        for search in range(len(state.rows)):
+            _choose(state, search, likely, ranked.numpy().view(RANKED)[search])
+        return
+    kernel = get_kernel("choose_beams", state.rows.device.index)
+    args = (
+        ranked.data_ptr(),
+        state.sources.data_ptr(),
+        state.next_tokens.data_ptr(),
+        state.rows.data_ptr(),
+        state.sums.data_ptr(),
+        state.heads.data_ptr(),
+        likely.token_ids.data_ptr(),
+        likely.logprobs.data_ptr(),
+        i32(likely.token_ids.shape[1]),
+    )
+    kernel.launch(len(state.rows), MAX_BEAMS, args, stream=stream_of(state.rows))
+
+
+def _choose(state: BeamState, search: int, likely: TopLogprobs, ranked: "np.ndarray[Any, Any]") -> None:
+    width, num_choices, num_stops = state.heads[search, :3].tolist()
+    stops = state.heads[search, 4 : 4 + num_stops].tolist()
+    rows, sums = state.rows[search, :width].tolist(), state.sums[search, :width].tolist()
+    found = [
+        (-(sums[beam] + logprob), beam, token)
+        for beam, row in enumerate(rows)
+        for token, logprob in zip(
+            likely.token_ids[row, 1 : 1 + num_choices].tolist(),
+            likely.logprobs[row, 1 : 1 + num_choices].tolist(),
+            strict=True,
+        )
+    ]
+    best = [(-cost, beam, token) for cost, beam, token in sorted(found, key=lambda each: each[:2])[:num_choices]]
+    ranked[:num_choices] = best
+    going_on = [each for each in best if each[2] not in stops][:width]
+    in_use = {beam for _, beam, _ in going_on}
+    free, stayed = iter([row for beam, row in enumerate(rows) if beam not in in_use]), set[int]()
+    for rank, (total, beam, token) in enumerate(going_on):
+        row = next(free) if beam in stayed else rows[beam]
+        stayed.add(beam)
+        state.sources[row], state.next_tokens[row] = rows[beam], token
+        state.rows[search, rank], state.sums[search, rank] = row, total
+
+
+def _check(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor) -> None:
+    num_searches, num_rows = len(state.rows), len(likely.token_ids)
+    check_shape("sources", state.sources, num_rows)
+    check_shape("next_tokens", state.next_tokens, num_rows)
+    check_shape("rows", state.rows, num_searches, MAX_BEAMS)
+    check_shape("sums", state.sums, num_searches, MAX_BEAMS)
+    check_shape("heads", state.heads, num_searches, HEAD_WORDS)
+    check_shape("ranked", ranked, num_searches, MAX_LIKELY * RANKED.itemsize)
+    check_shape("logprobs", likely.logprobs, num_rows, likely.token_ids.shape[1])
+    for name in ("sources", "next_tokens", "rows", "heads"):
+        check_dtype(name, getattr(state, name), torch.int32)
+    check_dtype("sums", state.sums, torch.float64)
+    check_dtype("ranked", ranked, torch.uint8)

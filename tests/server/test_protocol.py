@@ -1,0 +1,87 @@
+"""How HTTP is read: what is too large is told, whichever library reads it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import uvicorn
+
+from pagedchat.server.listening import listen
+from pagedchat.server.protocol import http_protocol
+
+HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(app, http=http_protocol(), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    try:
+        async with asyncio.timeout(10):
+            yield reader, writer
+    finally:
+        writer.transport.abort()
+        server.should_exit = True
+        await running
+
+
+@pytest.mark.parametrize("request_bytes", [HEAD + b"\r\n", POST + b"\r\n"], ids=["head", "chunked"])
+async def test_connections_are_kept_from_request_to_request(request_bytes: bytes) -> None:
+    async with serving() as (reader, writer):
+        for _ in range(3):
+            writer.write(request_bytes)
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (HEAD + b"x: ", b"a" * 4096),
+        (HEAD + b"x", b"a" * 4096),
+        (HEAD, b"x: y\r\n" * 700),
+        (b"GET /", b"a" * 4096),
+        (POST + b"x: ", b"a" * 4096),
+        (POST, b"x: y\r\n" * 700),
+    ],
+    ids=["value", "name", "headers", "path", "value behind the body", "headers behind the body"],
+)
+async def test_what_has_no_end_ends_the_connection(begun: bytes, more: bytes) -> None:
+    async with serving() as (reader, writer):
+        writer.write(begun)
+        with suppress(ConnectionError):  # it may be closed while more is written
+            while not reader.at_eof():
+                writer.write(more)
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert (await reader.read()).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+
+
+async def test_small_writes_are_not_held_back() -> None:
+    accepted: list[int] = []
+
+    def on_connect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        accepted.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = listen("127.0.0.1", 0)
+    async with await asyncio.start_server(on_connect, sock=listener):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        await reader.read()
+        writer.close()
+    assert accepted == [1]
