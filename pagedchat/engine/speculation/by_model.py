@@ -67,6 +67,7 @@ class ByModel:
     def begin_step(self) -> None:
         """Nothing was done for this step yet."""
         self.read_seconds = self.passes_seconds = 0.0
+        self.model.num_passes = 0
 
     def plan(self, seq: Sequence, most: int, num_sequences: int, worth: Worth | None) -> Plan:
         """How many tokens are to be drafted for it; arguments as those of `ByLookup.plan`."""

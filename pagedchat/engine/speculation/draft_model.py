@@ -78,7 +78,7 @@ class DraftModel:
         self.read_seconds = self.passes_seconds = 0.0
         """That the last `catch_up` and the last `propose` took."""
         self.num_passes = self.num_read = 0
-        """Of the last `propose`, and tokens of the last `catch_up`."""
+        """Of this step, of the last `propose` once that has begun; and tokens of the last `catch_up`."""
         self._runner, self.clock = draft.runner, clock
         self._block_size, self._most_rows = block_size, most_rows
         self._filled = [0] * num_blocks

@@ -117,12 +117,10 @@ class Drafts:
     def note_run(self, run: DecodeRun, batch: list[ScheduledSequence]) -> None:
         """The same of a step that follows one like it: of whose blocks anything was drafted is noted by then."""
         if self._by_model is not None:
-            if self._by_model.passes_seconds:  # for a draft that came to nothing
+            if self._by_model.model.num_passes:  # maybe for a draft that came to nothing
                 self.note(batch, [])
             self._by_model.begin_step()
-            for index in run.grown:
-                part = batch[index]
-                self._by_model.model.forget(part.sequence.block_table[part.start // self._blocks.block_size + 1 :])
+            self._by_model.model.note([batch[index] for index in run.grown], [])
 
     def rests(self, run: DecodeRun) -> bool:
         """Whether nobody is to have a draft in this step of a run; to be asked once in each."""
