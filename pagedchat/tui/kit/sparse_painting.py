@@ -1,40 +1,20 @@
 """Paints a changed screen by asking only the topmost widgets over each change, and only for the rows concerned.
 
-Textual draws a box around all changes and asks every widget in it, and all that lies behind it, for all rows; then
-it cuts each row wherever any widget begins or ends. With panes and panels that change in different corners the box
-is the screen, and most of the time goes into rows that nobody has changed.
+Textual draws a box around all changes and asks every widget in it, and all that lies behind it, for all rows. With
+panes and panels that change in different corners the box is the screen, and most of the time goes into rows that
+nobody has changed.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.console import Console
 from textual import events
-from textual._compositor import Compositor, CompositorUpdate, ReflowResult
+from textual._compositor import ChopsUpdate, Compositor, ReflowResult
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
-
-
-class Painted(NamedTuple):
-    """Cells of one row of the screen, from this column on."""
-
-    x: int
-    y: int
-    strip: Strip
-
-
-class PaintedRows(CompositorUpdate):
-    """What a terminal is to show from now on, in pieces that do not overlap."""
-
-    def __init__(self, pieces: list[Painted]) -> None:
-        self.pieces = pieces
-
-    def render_segments(self, console: Console) -> str:
-        """As a terminal reads it."""
-        return "".join([f"\x1b[{y + 1};{x + 1}H{strip.render(console)}" for x, y, strip in self.pieces])
 
 
 class SparseCompositor(Compositor):
@@ -42,6 +22,8 @@ class SparseCompositor(Compositor):
 
     def __init__(self) -> None:
         super().__init__()
+        self._changed: tuple[Region, ...] = ()
+        """What is being painted; empty while everything is."""
         self._told = self._full_map
         """Where the widgets were when they last heard of it."""
 
@@ -56,62 +38,41 @@ class SparseCompositor(Compositor):
         self._told = self._full_map
         return result
 
-    def render_partial_update(self) -> PaintedRows | None:  # type: ignore[override]
-        """Paint what is dirty: of each change what the topmost widget shows there, then what the next one does."""
-        screen = self.size.region
-        uncovered = [area for each in self._dirty_regions if (area := each.intersection(screen))]
-        self._dirty_regions.clear()
-        if not uncovered:
-            return None
-        pieces: list[Painted] = []
+    def render_partial_update(self) -> ChopsUpdate | None:
+        """Paint what is dirty."""
+        self._changed = tuple(self._dirty_regions)
+        try:
+            return super().render_partial_update()
+        finally:
+            self._changed = ()
+
+    def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        """`(region, clip, strips)` of the widgets in view, the topmost first."""
+        if not self._changed:
+            yield from super()._get_renders(crop)
+            return
+        uncovered = self._changed
         for widget, (region, clip) in self.visible_widgets.items():
             seen = region.intersection(clip)
-            found = [area for area in uncovered if area.overlaps(seen)]
-            if found:
-                pieces += self._painted(widget, region, [area.intersection(seen) for area in found])
-                uncovered = [area for area in uncovered if not area.overlaps(seen)]
-                uncovered += [rest for area in found for rest in around(area, seen)]
-                if not uncovered:
-                    break
-        return PaintedRows(pieces)
-
-    def _painted(self, widget: Widget, region: Region, areas: list[Region]) -> Iterator[Painted]:
-        """These areas of a widget, none of which is behind another widget."""
-        rows: dict[int, Strip] = {}
-        for first, last in row_runs(areas):
-            lines = Region(0, first - region.y, region.width, last - first)
-            rows.update(zip(range(first, last), widget.render_lines(lines), strict=False))
-        for y, start, stop in self._regions_to_spans(areas):
-            if (strip := rows.get(y)) is None:
-                continue
-            whole = start == region.x and stop == region.x + strip.cell_length
-            yield Painted(start, y, strip if whole else strip.crop(start - region.x, stop - region.x))
+            parts = changed_rows(seen, uncovered)
+            for part in parts:
+                yield part, part, widget.render_lines(part.translate(-region.offset))
+            if parts:
+                uncovered = tuple(area for area in uncovered if not seen.contains_region(area))
+            if not uncovered:
+                return
 
 
-def row_runs(areas: Iterable[Region]) -> list[tuple[int, int]]:
-    """The rows that these areas lie in, neighbours in one piece: the first and the one after the last."""
+def changed_rows(region: Region, changed: Iterable[Region]) -> list[Region]:
+    """The rows of `region` that a change lies in, from the top; neighbours in one piece."""
+    rows = sorted((area.y, area.bottom) for area in changed if area.overlaps(region))
     runs: list[tuple[int, int]] = []
-    for top, bottom in sorted((area.y, area.bottom) for area in areas):
+    for top, bottom in rows:
         if runs and top <= runs[-1][1]:
             runs[-1] = (runs[-1][0], max(runs[-1][1], bottom))
         else:
             runs.append((top, bottom))
-    return runs
-
-
-def around(area: Region, hole: Region) -> list[Region]:
-    """What is left of an area without what lies in a hole: above it, below it, and on both sides."""
-    if not area.overlaps(hole):
-        return [area]
-    x, y, right, bottom = area.x, area.y, area.right, area.bottom
-    top, low = max(y, hole.y), min(bottom, hole.bottom)
-    parts = (
-        Region.from_corners(x, y, right, top),
-        Region.from_corners(x, low, right, bottom),
-        Region.from_corners(x, top, min(right, hole.x), low),
-        Region.from_corners(max(x, hole.right), top, right, low),
-    )
-    return [part for part in parts if part.width > 0 and part.height > 0]
+    return [Region(region.x, top, region.width, bottom - top).intersection(region) for top, bottom in runs]
 
 
 class SparseScreen(Screen[None]):

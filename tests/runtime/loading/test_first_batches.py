@@ -114,7 +114,7 @@ def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted(monkeypa
     monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(captured_steps, "gpu", lambda _index: SimpleNamespace(name="a GPU"))
     monkeypatch.setattr(captured_steps, "keep_check", lambda *_, **__: None)
-    monkeypatch.setattr(first_graphs, "capture_others", lambda *_: lambda: False)
+    monkeypatch.setattr(first_graphs, "capture_others", lambda *_, **__: lambda: False)
     for num_looks, num_batches in ((0, 0), (NUM_LIKELY + 1, 0), (NUM_LIKELY + 4, 3)):
         noting = Noting(100)
         check = SelfCheck("tiny", noting.runner, VOCAB_SIZE)
