@@ -25,7 +25,8 @@ _FEW_BITS_ROW_BYTES, _FEW_BITS_PASSING = 2048, 2048
 """The same of weights of few bits: bytes of a row of a stage, so that there are as many copies, and inner elements
 where the input does not stay in registers."""
 _IN_FLIGHT_BYTES, _FEWEST_IN_FLIGHT = 36 << 10, 2
-"""Of few bits that are asked for and have not come, at most, and stages: with more on their way the memory gives less.
+"""Of few bits that are asked for and have not come, at most, and stages: with more on their way the memory
+gives less.
 What else the ring has is for weights that wait for their input."""
 _MOST_PARTS = 4
 """Of a warp's elements of a stage that have scales of their own, which it has in registers beside the input."""
