@@ -72,7 +72,7 @@ class Weights:
 
 def _weight(form: str, num_rows: int, width: int) -> Weight:
     if form == "float16":
-        return torch.randn(num_rows, width, dtype=torch.float16, device="cuda") / width**0.5
+        return torch.randn(num_rows, width, dtype=torch.float16, device="cuda").div_(width**0.5)
     bits, group = (4, 128) if form == "int4" else (8, width)
     size = (num_rows, width * bits // 8)
     if form == "fp8":
@@ -199,9 +199,9 @@ def _time(work: Callable[[], object]) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()
-    times = []
+    times: list[float] = []
     for _ in range(SAMPLES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         graph.replay()  # the first of two begins late
         start.record()
         graph.replay()

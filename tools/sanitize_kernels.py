@@ -26,6 +26,7 @@ from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
 from pagedchat.ops.cache.swap_blocks import swap_blocks
+from tools.sanitize_beams import beam_cases
 from tools.sanitize_bytes import byte_cases
 from tools.sanitize_case import (
     NUM_KV_HEADS,
@@ -200,6 +201,7 @@ CASES = {
     "quantized": quantized_cases,
     "steps": step_cases,
     "sampling": sampling_cases,
+    "beams": beam_cases,
     "ranks": rank_cases,
 }
 

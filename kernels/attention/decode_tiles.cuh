@@ -46,7 +46,7 @@ constexpr int PART_DIMS = ceil_div(DIM_TILES, PARTS);
 static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES, "parts cover a tile exactly");
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
 #if CACHE_KIND
-using EightTokens = uint2;  // of a dimension of V
+using EightTokens = uint2;                      // of a dimension of V
 constexpr bool NEIGHBOURS = CONVERTS<Element>;  // whether pairs of operands are, and may be no numbers
 #else
 using EightTokens = uint4;

@@ -9,11 +9,11 @@
 #include "common/common.cuh"
 
 // Grid: (ceil(page_rows / blockDim.x), num_rows, num_planes). Block: any.
-extern "C" __global__ void move_beams(uint4* __restrict__ cache,   // [num_planes, num_blocks, page_rows]
-                                      int* __restrict__ token_ids,     // [num_rows]: what the next step computes
-                                      int* __restrict__ block_tables,  // [num_rows, max_blocks_per_seq]
-                                      const int* __restrict__ positions,    // [num_rows]: of those tokens
-                                      const int* __restrict__ sources,      // [num_rows]; below 0: no beam
+extern "C" __global__ void move_beams(uint4* __restrict__ cache,          // [num_planes, num_blocks, page_rows]
+                                      int* __restrict__ token_ids,        // [num_rows]: what the next step computes
+                                      int* __restrict__ block_tables,     // [num_rows, max_blocks_per_seq]
+                                      const int* __restrict__ positions,  // [num_rows]: of those tokens
+                                      const int* __restrict__ sources,    // [num_rows]; below 0: no beam
                                       const int* __restrict__ next_tokens,  // [num_rows]
                                       int max_blocks_per_seq, int block_size, int page_rows, int64 plane_rows) {
   const int row = blockIdx.y, source = sources[row];

@@ -1,5 +1,5 @@
-// Which continuations of a search's beams go on, and in whose place: a step of beam search over the most likely tokens
-// that `top_logprobs` has found of each beam.
+// Which continuations of a search's beams go on, and in whose place: a step of beam search over the most likely
+// tokens that `top_logprobs` has found of each beam.
 //
 //   sum[continuation] = sum[beam] + logprob[token], in float64, as the host has it
 //
@@ -39,16 +39,16 @@ __device__ __forceinline__ int nth_bit(uint32 bits, int count) {
 }
 
 // Grid: (num_searches), one warp
-extern "C" __global__ void __launch_bounds__(WARP_SIZE)
-    choose_beams(Ranked* __restrict__ ranked,         // [num_searches, MAX_CHOICES], the best first
-                 int* __restrict__ sources,           // [num_rows]: which row's beam goes on in this row
-                 int* __restrict__ next_tokens,       // [num_rows]: with which token
-                 int* __restrict__ rows,              // [num_searches, MAX_WIDTH]: of the beams, the best first
-                 double* __restrict__ sums,           // [num_searches, MAX_WIDTH]: theirs
-                 const int* __restrict__ heads,       // [num_searches, HEAD_WORDS]
-                 const int* __restrict__ token_ids,   // [num_rows, stride]: of each row one, then the most likely ones
-                 const float* __restrict__ logprobs,  // [num_rows, stride]: theirs
-                 int stride) {
+extern "C" __global__ void __launch_bounds__(WARP_SIZE) choose_beams(
+    Ranked* __restrict__ ranked,         // [num_searches, MAX_CHOICES], the best first
+    int* __restrict__ sources,           // [num_rows]: which row's beam goes on in this row
+    int* __restrict__ next_tokens,       // [num_rows]: with which token
+    int* __restrict__ rows,              // [num_searches, MAX_WIDTH]: of the beams, the best first
+    double* __restrict__ sums,           // [num_searches, MAX_WIDTH]: theirs
+    const int* __restrict__ heads,       // [num_searches, HEAD_WORDS]
+    const int* __restrict__ token_ids,   // [num_rows, stride]: of each row one, then the most likely ones
+    const float* __restrict__ logprobs,  // [num_rows, stride]: theirs
+    int stride) {
   __shared__ Ranked going_on[MAX_WIDTH];
   const int search = blockIdx.x, lane = threadIdx.x;
   const int* head = heads + search * HEAD_WORDS;
