@@ -26,8 +26,9 @@ _FEW_BITS_ROW_BYTES, _FEW_BITS_PASSING = 2048, 2048
 where the input does not stay in registers."""
 _IN_FLIGHT_BYTES, _FEWEST_IN_FLIGHT = 36 << 10, 2
 """Of few bits that are asked for and have not come, at most, and stages: with more on their way the memory
-gives less.
-What else the ring has is for weights that wait for their input."""
+gives less. What else the ring has is for weights that wait for their input."""
+_LARGE_IN_FLIGHT = 3
+"""Stages of 16 bits in a large ring likewise; in the others it was not measured."""
 _MOST_PARTS = 4
 """Of a warp's elements of a stage that have scales of their own, which it has in registers beside the input."""
 _FEWEST_STAGES = 3
@@ -78,14 +79,16 @@ class StreamPlan:
             "STAGES": self.stages,
             "GROUP": self.group,
             **({"SHARED_TOKENS": self.shared_tokens} if self.shared_tokens else {}),
-            **({"IN_FLIGHT": self.in_flight} if self.form.few else {}),
+            **({"IN_FLIGHT": self.in_flight} if self.in_flight < self.stages else {}),
             **self.form.constants,
         }
 
     @property
     def in_flight(self) -> int:
-        """Stages of few bits that are asked for and have not come, at most."""
-        return min(self.stages, max(_FEWEST_IN_FLIGHT, _IN_FLIGHT_BYTES // self.stage_bytes))
+        """Stages that are asked for and have not come, at most."""
+        if self.form.few:
+            return min(self.stages, max(_FEWEST_IN_FLIGHT, _IN_FLIGHT_BYTES // self.stage_bytes))
+        return _LARGE_IN_FLIGHT if self.stages * self.stage_bytes > RING_BYTES else self.stages
 
     @property
     def lane_run(self) -> int:

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from pagedchat.ops.common.choices import Activation
+from pagedchat.ops.products import streamed_plan
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.few_bits_case import FORMS, exact_weight, in_form
@@ -137,6 +138,26 @@ def test_rows_of_few_bits_in_pairs_of_units_and_several_stages(form: str, num_to
         with kernels_on_cpu(seed=seed, num_multiprocessors=3) as emulated:
             check(num_tokens, 5120, None, VARIATIONS[3], torch.float16, "cpu", out_features=200, form=form)
         assert emulated.launched == {"streamed_linear"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("num_tokens", [1, 5])
+def test_rows_of_16_bits_of_which_some_stages_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch, num_tokens: int
+) -> None:
+    monkeypatch.setattr(streamed_plan, "_LARGE", 200)
+    streamed_plan.plan_stream.cache_clear()
+    try:
+        sizes = {"normed": False, "num_multiprocessors": 3, "shared_limit": 227 << 10}
+        plan = streamed_plan.plan_stream(5120, 200, num_tokens, **sizes)
+        assert plan is not None
+        assert plan.constants["IN_FLIGHT"] == 3 < plan.stages
+        for seed in (2, 9):
+            with kernels_on_cpu(seed=seed, num_multiprocessors=3) as emulated:
+                check(num_tokens, 5120, None, VARIATIONS[3], torch.float16, "cpu", out_features=200)
+            assert emulated.launched == {"streamed_linear"}
+    finally:
+        streamed_plan.plan_stream.cache_clear()
 
 
 @pytest.mark.gpu

@@ -24,6 +24,18 @@ def test_short_rows_are_one_stage() -> None:
     assert plan.stage_bytes == 8 * 2 * 896 + 16
 
 
+def test_of_large_rings_and_of_few_bits_only_some_stages_are_on_their_way_at_a_time() -> None:
+    large = plan_stream(4096, 28672, 1, normed=True, **H200)
+    assert large is not None
+    assert large.constants["IN_FLIGHT"] == 3 < large.stages
+    small = plan_stream(2048, 16384, 1, normed=True, **H200)
+    assert small is not None
+    assert "IN_FLIGHT" not in small.constants
+    few = plan_stream(4096, 28672, 1, normed=True, form=WeightForm("int4", 128, has_minimums=True), **H200)
+    assert few is not None
+    assert few.constants["IN_FLIGHT"] == 2 < few.stages
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_width_of_models_streams(width: int) -> None:
     assert plan_stream(width, 1 << 12, 8, normed=False, **H200) is not None
