@@ -131,7 +131,8 @@ def _start(watch: Watch, rank: int, entry: tuple[str, ...]) -> Worker:
         )  # fmt: skip
     worker = Worker(rank, process, ours)
     join = watch.join
-    ours.send_bytes(encoded(Join(join.config, join.streams, rank, join.size, join.folder)))
+    with suppress(BrokenPipeError):  # it is gone already, which is heard as its end
+        ours.send_bytes(encoded(Join(join.config, join.streams, rank, join.size, join.folder)))
     return worker
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
+from pagedchat.errors import RequestError
 from pagedchat.events import RequestStarted, TextDelta
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import RenderJob
@@ -77,7 +78,13 @@ class Searches:
             InvalidValueError: a number of beams that no search has.
         """
         command = job.command
-        room = max(1, self._core.limits.max_len - len(prompt_ids))
+        room = self._core.limits.max_len - 1 - len(prompt_ids)  # what is found must leave the chat a token
+        if room < 1:
+            raise RequestError(
+                f"The prompt has {len(prompt_ids)} tokens, which leaves a search no room: the model's context and "
+                f"the KV cache hold {self._core.limits.max_len}.",
+                "Shorten the prompt, or give the cache more memory (--num-blocks or --kv-cache-memory).",
+            )
         wanted = command.overrides.max_tokens or MAX_TOKENS
         params = BeamSearchParams(command.beam_width, min(room, wanted), ignore_eos=job.params.ignore_eos)
         group = self._core.groups.search(prompt_ids, params, for_seq_id=command.session_id)

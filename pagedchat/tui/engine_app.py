@@ -58,7 +58,7 @@ class EngineApp(InspectorListener):
         """The one whose metrics are served, if any are."""
         self._quitting = False
         self._exit_code: int | None = None
-        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self.screen))
+        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self))
         self._drawn_at = 0.0
 
     @property

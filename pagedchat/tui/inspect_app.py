@@ -97,7 +97,7 @@ class InspectApp(TerminalApp):
         self._news = EngineNews(self.view)
         self._watch = WatchScreen(self.view)
         self._drawn_at = 0.0
-        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self.screen))
+        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self))
 
     @property
     def failure(self) -> PagedChatError | None:

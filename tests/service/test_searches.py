@@ -168,6 +168,31 @@ def test_too_many_beams_are_refused_and_nothing_is_held(width: int, said: str) -
     assert not rig.loop.chats.searches.running
 
 
+def test_a_reply_that_fills_what_there_is_becomes_the_chat_s() -> None:
+    rig = rig_of("x" * 400)
+    room = rig.core.limits.max_len
+    rig.send(search(1, 10, "Hi", max_tokens=room))
+    rig.run_dry()
+    assert rig.of(ev.RequestFailed) == []
+    assert len(rig.core.sequences[1].token_ids) == room - 1
+    assert rig.finished(10).num_tokens == room - 1 - rig.finished(10).num_prompt_tokens
+
+
+def test_a_prompt_that_leaves_a_search_no_room_is_one_sentence() -> None:
+    rig = rig_of()
+    room = rig.core.limits.max_len
+    text = next(text for n in range(room) if num_prompt(text := "x" * n) == room - 1)
+    rig.send(search(1, 10, text))
+    rig.run_dry()
+    (failed,) = rig.of(ev.RequestFailed)
+    assert failed.message.startswith(f"The prompt has {room - 1} tokens, which leaves a search no room")
+    assert rig.core.stats().blocks_in_use == 0
+
+
+def num_prompt(text: str) -> int:
+    return len(TOKENIZER.encode(f"<|user|>{text}</s><|assistant|>", add_special_tokens=False).ids)
+
+
 def test_where_the_engine_cannot_go_on_the_search_is_told_to_have_failed() -> None:
     rig = rig_of()
     rig.send(search(1, 10, "Hi"))

@@ -136,8 +136,15 @@ class World:
             yield
 
     async def _start_process(
-        self, config: EngineConfig, log_file: Any, on_event: Callable[[Any], None], entry: Any = None
+        self,
+        config: EngineConfig,
+        log_file: Any,
+        on_event: Callable[[Any], None],
+        entry: Any = None,
+        *,
+        follows_steps: bool,
     ) -> SimulatedProcess:
+        assert follows_steps
         self.seen["engines"] += 1
         self.oracle.num_engines += 1
         engine = SimulatedEngine(

@@ -11,6 +11,7 @@ from typing import Any
 
 from textual import events
 from textual._compositor import ChopsUpdate, Compositor, ReflowResult
+from textual.app import App
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
@@ -155,6 +156,7 @@ def repaint(widget: Widget, *regions: Region) -> None:
         Widget.refresh(widget, *regions)
 
 
-def one_frame(screen: Screen[Any]) -> AbstractContextManager[None]:
-    """What is drawn inside is painted together where the screen can do that."""
+def one_frame(app: App[Any]) -> AbstractContextManager[None]:
+    """What is drawn inside is painted together where the screen in front can do that."""
+    screen = app.screen_stack[-1] if app.is_running and app.screen_stack else None  # none is left at the end
     return screen.frame() if isinstance(screen, SparseScreen) else nullcontext()
