@@ -48,11 +48,11 @@ help:
 chat: $(INSTALLED)
 	$(BIN)/pagedchat $(if $(MODEL),--model "$(MODEL)") $(ARGS)
 
-# The source is read by one core while kernels are compiled by the others. CI has two cores; two more workers run
+# The source is read by one core while kernels are compiled by the others. CI has two cores; a third worker runs
 # while those that test the screen wait for it, and what a module prepares is prepared in one of them.
 check: $(INSTALLED_DEV)
 	$(MAKE) --no-print-directory -j 2 check-source check-kernels
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(COVERED:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(COVERED:%=--ignore=tests/%)
 	$(MAKE) --no-print-directory coverage
 
 # Some minutes longer than `check`, which runs a covering set of the cases of the longest tests.

@@ -19,7 +19,6 @@ from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.listener import InspectorListener
 from pagedchat.tui.kit.draw_turns import TEXT_SECONDS, DrawTurns, ScreenPart
 from pagedchat.tui.kit.front_screens import ConfirmScreen
-from pagedchat.tui.kit.sparse_painting import one_frame
 from pagedchat.tui.kit.textual_quirks import start_work
 from pagedchat.tui.messages import EngineStateChanged
 from pagedchat.view.key_names import with_keys
@@ -58,7 +57,7 @@ class EngineApp(InspectorListener):
         """The one whose metrics are served, if any are."""
         self._quitting = False
         self._exit_code: int | None = None
-        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self))
+        self._turns = DrawTurns(self._changed_parts)
         self._drawn_at = 0.0
 
     @property

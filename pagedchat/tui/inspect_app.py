@@ -21,7 +21,6 @@ from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.inspector.screen import InspectorScreen
 from pagedchat.tui.kit.draw_turns import DrawTurns, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
-from pagedchat.tui.kit.sparse_painting import one_frame
 from pagedchat.tui.kit.terminal_app import TerminalApp, run_on_terminal
 from pagedchat.tui.kit.textual_quirks import start_work, teach_terminal_keys
 from pagedchat.tui.messages import (
@@ -97,7 +96,7 @@ class InspectApp(TerminalApp):
         self._news = EngineNews(self.view)
         self._watch = WatchScreen(self.view)
         self._drawn_at = 0.0
-        self._turns = DrawTurns(self._changed_parts, frame=lambda: one_frame(self))
+        self._turns = DrawTurns(self._changed_parts)
 
     @property
     def failure(self) -> PagedChatError | None:

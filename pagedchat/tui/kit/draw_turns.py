@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -46,7 +45,6 @@ class DrawTurns:
         next_round: the parts to be drawn now; none while nothing has changed.
         cpu_clock: seconds of processor time that this thread has had.
         clock: seconds.
-        frame: around all that is drawn in one turn.
     """
 
     def __init__(
@@ -54,12 +52,10 @@ class DrawTurns:
         next_round: Callable[[], Iterable[ScreenPart]],
         cpu_clock: Callable[[], float] = time.thread_time,
         clock: Callable[[], float] = time.monotonic,
-        frame: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._next_round = next_round
         self._cpu_clock = cpu_clock
         self._clock = clock
-        self._frame = frame
         self._waiting: deque[ScreenPart] = deque()
         self._next_at = 0.0
         """When the next round may begin."""
@@ -88,16 +84,12 @@ class DrawTurns:
         if not self._waiting and now >= self._next_at:
             self._begin_round(now)
         self._num_drawn = min(self.at_once, len(self._waiting))
-        if self._num_drawn:
-            with self._frame():
-                self._draw([self._waiting.popleft() for _ in range(self._num_drawn)])
-        pause = self._cost / SHARE if self._num_drawn else 0.0
-        return max(TURN_SECONDS, pause, 0.0 if self._waiting else self._next_at - now)
-
-    def _draw(self, parts: list[ScreenPart]) -> None:
-        for part in parts:
+        for _ in range(self._num_drawn):
+            part = self._waiting.popleft()
             if part.widget.is_attached:
                 part.draw()
+        pause = self._cost / SHARE if self._num_drawn else 0.0
+        return max(TURN_SECONDS, pause, 0.0 if self._waiting else self._next_at - now)
 
     def _begin_round(self, now: float) -> None:
         """Figures for which it is too early are owed: they are drawn later even if nothing else changes.

@@ -5,13 +5,10 @@ panes and panels that change in different corners the box is the screen, and mos
 nobody has changed.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Iterable
 
 from textual import events
 from textual._compositor import ChopsUpdate, Compositor, ReflowResult
-from textual.app import App
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
@@ -86,7 +83,6 @@ class SparseScreen(Screen[None]):
         """The widget that got a key, until it is painted."""
         self._is_late = False
         """Whether something was not painted because the terminal was behind."""
-        self._in_frame = False
 
     def hurry(self, widget: Widget) -> None:
         """What is about to change in this widget is waited for."""
@@ -99,19 +95,7 @@ class SparseScreen(Screen[None]):
         costs ten times a second they are a fifth.
         """
         self._dirty_widgets.add(widget)
-        if not self._in_frame:
-            self._update_timer.resume()
-
-    @contextmanager
-    def frame(self) -> Iterator[None]:
-        """What is drawn inside is painted in one go at its end, without waiting for the clock to tick twice."""
-        self._in_frame = True
-        try:
-            yield
-        finally:
-            self._in_frame = False
-            if self._dirty_widgets:
-                self._on_timer_update()
+        self._update_timer.resume()
 
     async def _on_idle(self, event: events.Idle) -> None:
         """Textual would wait for the next tick of its clock."""
@@ -154,9 +138,3 @@ def repaint(widget: Widget, *regions: Region) -> None:
         screen.paint_soon(widget)
     else:
         Widget.refresh(widget, *regions)
-
-
-def one_frame(app: App[Any]) -> AbstractContextManager[None]:
-    """What is drawn inside is painted together where the screen in front can do that."""
-    screen = app.screen_stack[-1] if app.is_running and app.screen_stack else None  # none is left at the end
-    return screen.frame() if isinstance(screen, SparseScreen) else nullcontext()
