@@ -66,7 +66,7 @@ class EngineProcess:
         return self._connection.complaint
 
     def send(self, message: Inbound) -> None:
-        """Queue a message; never blocks. Nobody hears it if the process is gone.
+        """Queue a message; never blocks. Nobody hears it if the process is gone, or on its way out.
 
         Raises:
             NotSendableError: there is no telling it this; whatever else was sent is not touched.
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         self._writer = FrameWriter()
         self._transport: asyncio.WriteTransport
         self._reading: asyncio.ReadTransport
-        self._held = self._hears_all = False
+        self._held = self._hears_all = self._has_ended = False
 
     def hold(self, held: bool) -> None:
         if held != self._held and not (self._hears_all or self._transport.is_closing()):
@@ -134,11 +134,12 @@ class _Connection(asyncio.Protocol):
         self.write(bytes(self._writer.frame(message)))
 
     def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
+        if not (self._has_ended or self._transport.is_closing()):
             self._transport.write(data)
 
     def end(self) -> None:
         if not self._transport.is_closing():
+            self._has_ended = True
             self._transport.write_eof()
 
     def abort(self) -> None:

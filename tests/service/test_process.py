@@ -25,6 +25,17 @@ async def test_what_is_said_to_a_process_that_is_gone_is_heard_by_nobody(tmp_pat
     assert process.complaint == ""
 
 
+async def test_what_is_said_after_the_end_is_heard_by_nobody(tmp_path) -> None:
+    process = await EngineProcess.start(
+        EngineConfig(), LogFile(tmp_path), lambda _: None, [*ENTRY, "tests.service.fake_engine:load"]
+    )
+    closing = asyncio.create_task(process.close(60.0))
+    await asyncio.sleep(0)
+    process.send(Pause())  # a prompt and then the key that quits, both of them typed at once
+    await closing
+    assert await process.wait() == 0
+
+
 async def test_a_process_that_is_not_listened_to_is_heard_later(tmp_path) -> None:
     heard: asyncio.Queue[EngineEvent] = asyncio.Queue()
     process = await EngineProcess.start(
