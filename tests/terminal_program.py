@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -30,6 +31,8 @@ sys.exit(main(sys.argv[2:]))
 """
 READY = "500/500"
 """Drawn in the header once the fake engine is ready: its free blocks."""
+_RATE = re.compile(rb"[1-9][\d.,]*(?:\x1b\[[\d;]*m)* tok/s")
+"""Of tokens that are generated."""
 LEFT = (
     b"\x1b[?1049l",
     b"\x1b[?25h",
@@ -132,6 +135,11 @@ class TerminalProgram:
         """Read until this is written, in one piece, after what was read before."""
         wanted, start = text.encode() if isinstance(text, str) else text, len(self.written)
         self.wait_until(lambda: wanted in self.written[start:], f"{text!r} is not written")
+
+    def wait_for_reply(self) -> None:
+        """Read until tokens are generated: a rate above zero is shown after what was read before."""
+        start = len(self.written)
+        self.wait_until(lambda: _RATE.search(self.written[start:]), "no reply is written")
 
     def wait_until(self, holds, complaint: str) -> None:
         """Read until something holds."""

@@ -46,7 +46,7 @@ def test_a_recording_that_cannot_go_on_says_so_and_keeps_what_it_has(tmp_path):
         program.wait_for(READY)
         program.press("Hi\r")
         program.wait_for("File too large. The chats go on.")
-        program.wait_for("tok/s")
+        program.wait_for_reply()
         program.press("\x11\r")  # ^Q, and yes
         assert program.wait_for_end() == 0
         assert program.is_left()

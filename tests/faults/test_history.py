@@ -86,7 +86,7 @@ def test_a_program_that_is_killed_while_four_chats_stream_loses_two_seconds_at_m
     with program("--sessions", "3", before=NOTED) as running:
         running.wait_for(READY)
         running.press(f"Tell me a tale.{F7}")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         running.press(F9)
         running.wait_for("from 1 tale")
         running.press("a draft of mine")
@@ -121,7 +121,7 @@ def test_what_was_typed_is_there_after_quitting_and_going_on(program):
     with program() as running:
         running.wait_for(READY)
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         running.press("waits in the queue\r")
         running.wait_for("queued 1")
         running.press("half a thou")
@@ -137,13 +137,13 @@ def test_two_programs_share_a_history_and_one_says_what_the_other_has_open(progr
     with program() as first:
         first.wait_for(READY)
         first.press("Hi\r")
-        first.wait_for("tok/s")
+        first.wait_for_reply()
         time.sleep(1)
         with program("--continue") as second:
             second.wait_for("What was open last is open")
             second.wait_until(lambda: READY.encode() in second.written, "not ready")
             second.press("Ho\r")
-            second.wait_for("tok/s")
+            second.wait_for_reply()
             quit_program(second)
         with program("--resume", "1") as second:
             second.wait_for("this is a fork of it")
@@ -155,7 +155,7 @@ def test_a_run_that_is_to_keep_nothing_keeps_nothing(program, folder, tmp_path):
     with program("--ephemeral") as running:
         running.wait_for(READY)
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         quit_program(running)
     assert not folder.exists()
     assert list(tmp_path.rglob("prompt_history*")) == []
@@ -168,7 +168,7 @@ def test_a_damaged_history_is_kept_under_another_name_and_chats_are_kept_in_a_ne
         running.wait_for("The history was damaged")
         running.wait_until(lambda: READY.encode() in running.written, "not ready")
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         quit_program(running)
     assert (folder / f"{FILE_NAME}.damaged-1").read_bytes() == b"nonsense" * 1000
     _, found = texts_of(folder)
@@ -184,7 +184,7 @@ def test_a_history_from_the_future_is_left_alone_and_chats_go_on(program, folder
         running.wait_for("written by a newer pagedchat")
         running.wait_until(lambda: READY.encode() in running.written, "not ready")
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         quit_program(running)
     assert (folder / FILE_NAME).read_bytes() == before
 
@@ -197,7 +197,7 @@ def test_a_history_that_is_locked_holds_up_nothing_and_is_written_when_it_is_fre
             running.wait_for("The history is locked by another program")
             running.wait_until(lambda: READY.encode() in running.written, "not ready")
             running.press("Hi\r")
-            running.wait_for("tok/s")
+            running.wait_for_reply()
             other.execute("ROLLBACK")
             running.wait_for("The history is written again")
             quit_program(running)
@@ -215,7 +215,7 @@ def test_a_history_that_is_read_only_is_read_and_chats_go_on(program, folder):
         running.wait_until(lambda: b"cannot be written to" in running.written, "not said")
         running.wait_until(lambda: READY.encode() in running.written, "not ready")
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         quit_program(running)
 
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_said_and_what_is_new_is_kept_when_there_is_room(program,
     with program(before=NO_ROOM) as running:
         running.wait_for(READY)
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         for _ in range(4):
             running.press(f"\x1b[200~{'many words ' * 5000}\x1b[201~\r")
         running.wait_for("The disk is full")
@@ -240,7 +240,7 @@ def test_a_signal_leaves_nothing_behind_that_was_typed(program, folder, number):
     with program() as running:
         running.wait_for(READY)
         running.press("Hi\r")
-        running.wait_for("tok/s")
+        running.wait_for_reply()
         running.press("half a thought")
         running.wait_for("half a thou")
         running.signal(number)

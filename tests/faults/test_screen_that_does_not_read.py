@@ -64,11 +64,11 @@ def test_a_program_whose_terminal_does_not_read_goes_on_when_it_does():
     with TerminalProgram() as program:
         program.wait_for(READY)
         program.press("Hi\r")
-        program.wait_for("tok/s")
+        program.wait_for_reply()
         used = cpu_seconds(program.pid)
         time.sleep(max(STOPPED, 2.0))  # nothing is read
         assert cpu_seconds(program.pid) - used < 1.0  # once the terminal's buffer is full nothing is drawn
-        program.wait_for("tok/s")
+        program.wait_for_reply()
         program.press("\x1b")  # Esc
         program.wait_for("stopped")
         program.press("\x11")  # ^Q

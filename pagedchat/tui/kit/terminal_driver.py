@@ -1,14 +1,18 @@
-"""The terminal as Textual drives it, with four things done otherwise: suspending, going on, being hung up, and
-frames, each of which is written in one piece. It knows whether the terminal has taken what was written."""
+"""The terminal as Textual drives it, with five things done otherwise: suspending, going on, being hung up, what was
+typed before there was a screen, and frames, each of which is written in one piece. It knows whether the terminal
+has taken what was written."""
 
+import fcntl
 import os
 import select
 import signal
+import struct
 import termios
 import threading
 from typing import IO, Any
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 
@@ -47,6 +51,7 @@ class TerminalDriver(LinuxDriver):
     _watched = False
     _frame: list[str] | None = None
     """The pieces of a frame that is not complete."""
+    _typed_ahead = ""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -109,12 +114,21 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal; from the first time on it is watched, too."""
         found = _take_all_keys(self.fileno)
+        self._typed_ahead = _typed_ahead(self.fileno) if found is not None else ""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if found is not None:
             self.attrs_before = found
         if not self._watched:
             self._watched = True
             threading.Thread(target=_watch_terminal, args=(self.fileno,), name="terminal", daemon=True).start()
+
+    def run_input_thread(self) -> None:
+        """Read keys, after those that were typed ahead."""
+        typed, self._typed_ahead = self._typed_ahead, ""
+        if typed:
+            for message in XTermParser().feed(typed):
+                self.process_message(message)
+        super().run_input_thread()
 
 
 def _watch_terminal(descriptor: int) -> None:
@@ -129,15 +143,24 @@ def _watch_terminal(descriptor: int) -> None:
 
 
 def _take_all_keys(terminal: int) -> list[Any] | None:
-    """From now on ^Q and ^S are keys: for a moment the screen is there, and the system would take them still.
+    """From now on ^Q and ^S are keys and Enter is not ^J: for a moment the screen is there, and the system would
+    take and change them still.
 
     Returns:
         The attributes from before; None where there are none.
     """
     try:
         found = termios.tcgetattr(terminal)
-        iflag, *others = found
-        termios.tcsetattr(terminal, termios.TCSANOW, [iflag & ~(termios.IXON | termios.IXOFF), *others])
+        iflag, oflag, cflag, lflag, *others = found
+        iflag &= ~(termios.IXON | termios.IXOFF | termios.ICRNL)
+        termios.tcsetattr(terminal, termios.TCSANOW, [iflag, oflag, cflag, lflag & ~termios.ICANON, *others])
     except termios.error:
         return None
     return found
+
+
+def _typed_ahead(terminal: int) -> str:
+    """What waits there from before, in which the system has made line feeds of Enter."""
+    waiting = struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, struct.pack("i", 0)))[0]
+    typed = os.read(terminal, waiting) if waiting else b""
+    return typed.decode(errors="replace").replace("\n", "\r")

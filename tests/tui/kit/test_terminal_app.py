@@ -18,7 +18,7 @@ def test_a_signal_ends_everything_in_order(number, tmp_path):
     with TerminalProgram("--trace", str(tmp_path / "run.trace")) as program:
         program.wait_for(READY)
         program.press("Hi\r")
-        program.wait_for("tok/s")
+        program.wait_for_reply()
         program.wait_until(program.sockets, "there is no socket")
         engine = program.engine()
         program.signal(number)
@@ -140,7 +140,7 @@ terminal_app.GRACE = 1.0
     with TerminalProgram(before=before) as program:
         program.wait_for(READY)
         program.press("Hi\r")
-        program.wait_for("tok/s")
+        program.wait_for_reply()
         time.sleep(2.0)  # nothing is read: what is drawn fills the terminal's buffer
         program.signal(signal.SIGTERM)
         time.sleep(2.0)
