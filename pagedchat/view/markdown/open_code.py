@@ -36,12 +36,12 @@ class OpenCode:
         return label_rows(self._info, self._info_place, visible(self._first), self.start, width)
 
     def closes(self, line: str) -> bool:
-        """Whether this line is the fence's end."""
-        return self._closing.fullmatch(line) is not None
+        """Whether this line of the source is the fence's end, as it is drawn: the parser sees no more of it."""
+        return self._closing.fullmatch(visible(line).text) is not None
 
     def may_close(self, line: str) -> bool:
         """Whether a line that is being written may become its end."""
-        return self._partial.fullmatch(line) is not None
+        return self._partial.fullmatch(visible(line).text) is not None
 
     def rows(self, source: str, start: int, width: int, *, whole: bool) -> list[TextRow]:
         """Rows of a line, which begins at `start`; `whole` says that nothing will be added to it."""

@@ -48,6 +48,16 @@ def test_a_line_of_blanks_is_a_blank_line_wherever_the_stream_is_cut(text):
         assert document.rows == whole, cut
 
 
+@pytest.mark.parametrize("fence", ["\xad  ```", "  `\xad``", "```\xad", "\xad  ```x"])
+def test_a_fence_is_seen_as_it_is_drawn_wherever_the_stream_is_cut(fence):
+    text = f"```\na\n{fence}\nb\n"
+    for cut in range(len(text)):
+        document = MarkdownDocument(20, keep_open=False)
+        for end in (cut, len(text)):
+            document.update(text[:end], finished=False)
+            assert document.rows == rows_of(text[:end], 20, finished=False), cut
+
+
 @given(st.data(), TEXTS, WIDTHS, st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_a_streamed_reply_is_drawn_like_the_whole(data, text, width, keep_open):
