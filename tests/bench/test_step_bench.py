@@ -37,6 +37,8 @@ from tests.runtime.graphs.case import make_runner, tiny_model
         ("streamed_vocabulary", "next token"),
         ("reshape_and_cache", "cache writes and slots"),
         ("add_norm", "norms"),
+        ("reduce_add_norm", "sums over ranks"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "sums over ranks"),
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::Half>", "norms"),
         ("logits_argmax", "next token"),
         ("embed_tokens", "embedding"),

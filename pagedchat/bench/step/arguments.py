@@ -20,6 +20,9 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
         "--kv-cache-dtype", default="auto", metavar="TYPE", help="keys and values in fp8 or int8 (auto)"
     )
     parser.add_argument(
+        "--tensor-parallel-size", type=count, default=1, metavar="N", help="GPUs over which it is cut (1)"
+    )
+    parser.add_argument(
         "--batch",
         type=counts,
         default=[1, 64, 256],

@@ -3,6 +3,7 @@
 import re
 
 _KINDS = (
+    ("sums over ranks", r"reduce_add_norm|nccl"),
     ("attention", r"attention|decode_s(plit|imt|hared)|prefill_|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode|streamed_layers"),
     ("products", r"qkv_to_cache|streamed_qkv|wide_gates|few_bits"),

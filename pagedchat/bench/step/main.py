@@ -50,7 +50,12 @@ def _measure(args: argparse.Namespace, folder: str) -> list[StepFigure]:
     bench = StepBench(
         EngineConfig(
             model=ModelConfig(
-                model=folder, device="cuda", dtype=args.dtype, quantization=args.quantize, skip_tokenizer_init=True
+                model=folder,
+                device="cuda",
+                dtype=args.dtype,
+                quantization=args.quantize,
+                tensor_parallel_size=args.tensor_parallel_size,
+                skip_tokenizer_init=True,
             ),
             cache=CacheConfig(gpu_memory_utilization=_MEMORY_SHARE, kv_cache_dtype=args.kv_cache_dtype),
             scheduler=SchedulerConfig(max_num_seqs=max(256, *args.batch)),
@@ -67,4 +72,6 @@ def _title(args: argparse.Namespace) -> str:
     model = model_words(args.model, args.shape)
     few = "" if args.quantize == "none" else f", weights in {args.quantize}"
     cache = "" if args.kv_cache_dtype == "auto" else f", cache of {args.kv_cache_dtype}"
-    return f"{torch.cuda.get_device_name()}; {model}, {args.dtype}{few}{cache}, about {args.context} tokens a chat"
+    ranks = "" if args.tensor_parallel_size == 1 else f", rank 0 of {args.tensor_parallel_size}"
+    where = f"{torch.cuda.get_device_name()}{ranks}"
+    return f"{where}; {model}, {args.dtype}{few}{cache}, about {args.context} tokens a chat"

@@ -9,13 +9,14 @@ from pagedchat.bench.step.products import product_bytes
 from pagedchat.bench.step.profile import trace_kernels
 from pagedchat.bench.step.trace import StepTrace, read_steps
 from pagedchat.config import EngineConfig
+from pagedchat.distributed.loading import load_model
+from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import PagedChatError
 from pagedchat.garbage import rare_collections
 from pagedchat.models.decoder import Decoder
 from pagedchat.requests.prompts import TokensPrompt
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
-from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.model_runner import NativeModelRunner
 
 TRACED_STEPS = 20
@@ -105,7 +106,9 @@ class StepBench:
 
 
 def _model_of(runner: object) -> object:
-    """What a runner runs, captured or not."""
+    """What a runner runs, captured or not; of several ranks, what the first one does."""
+    if isinstance(runner, DistributedRunner):
+        runner = runner.own
     eager = runner.eager if isinstance(runner, CapturedRunner) else runner
     return eager.model if isinstance(eager, NativeModelRunner) else None
 

@@ -1,16 +1,20 @@
-"""Several ranks on one GPU: what can be said of them without a second one, each check by a name.
+"""What several ranks say on GPUs, held against one, each check by a name.
 
-    python -m tools.ranks_on_one_gpu kernel tokens captured mixtures drafts company nccl
+    python -m tools.check_ranks kernel tokens captured exact llama mixtures drafts company nccl
 
-Two processes take turns on the GPU, so nothing here says how fast anything is.
+With several GPUs each rank has its own, and as many ranks are tried as there are GPUs for. Two ranks share a single
+GPU: they take turns, so nothing here says how fast anything is.
 """
 
 # ruff: noqa: S101 - checks are what this is for
 # mypy: disable-error-code="arg-type"
 
+import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -24,6 +28,7 @@ from pagedchat.bench.random_checkpoint import LARGE_STD, write_checkpoint
 from pagedchat.bundled import folder as bundled_folder
 from pagedchat.distributed.group import RankGroup
 from pagedchat.distributed.joining import SHARE_GPU
+from pagedchat.errors import DeviceError
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.ranks.reduce_add_norm import (
     MOST_ROWS,
@@ -34,6 +39,8 @@ from pagedchat.ops.ranks.reduce_add_norm import (
 )
 
 GPU = torch.device("cuda", 0)
+NUM_GPUS = torch.cuda.device_count()
+SIZES = [size for size in (2, 4) if size <= max(2, NUM_GPUS)]
 SMALL_LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 4000, "hidden_size": 1024,
     "intermediate_size": 2816, "num_hidden_layers": 6, "num_attention_heads": 16, "num_key_value_heads": 4,
@@ -153,13 +160,16 @@ def _ask(folder: Path, size: int, **arguments: object) -> tuple[list[list[int]],
 
 def _compare(name: str, folder: Path, dtype: str, **arguments: object) -> None:
     one, first_one, notes_one = _ask(folder, 1, dtype=dtype, **arguments)
-    two, first_two, notes_two = _ask(folder, 2, dtype=dtype, **arguments)
-    same = [sum(a == b for a, b in zip(x, y, strict=True)) for x, y in zip(one, two, strict=True)]
-    off = max(abs(a - b) for a, b in zip(first_one, first_two, strict=True))
-    print(f"{name}, {dtype}: same tokens {same} of {GREEDY.max_tokens} each; logprobs of first tokens off by "
-          f"{off:.2g} at most\n  one: {notes_one}\n  two: {notes_two}", flush=True)  # fmt: skip
-    if dtype == "float32":
-        assert one == two
+    print(f"{name}, {dtype}: one rank {notes_one}", flush=True)
+    heads = json.loads((folder / "config.json").read_text("utf-8"))["num_attention_heads"]
+    for size in (size for size in SIZES if heads % size == 0):
+        several, firsts, notes = _ask(folder, size, dtype=dtype, **arguments)
+        same = [sum(a == b for a, b in zip(x, y, strict=True)) for x, y in zip(one, several, strict=True)]
+        off = max(abs(a - b) for a, b in zip(first_one, firsts, strict=True))
+        print(f"  {size} ranks: same tokens {same} of {GREEDY.max_tokens} each; logprobs of first tokens off by "
+              f"{off:.2g} at most; {notes}", flush=True)  # fmt: skip
+        if dtype == "float32":
+            assert one == several
 
 
 def _random(shape: dict[str, Any]) -> Path:
@@ -169,13 +179,13 @@ def _random(shape: dict[str, Any]) -> Path:
 
 
 def tokens() -> None:
-    """Two processes, eager, in float32 and float16."""
+    """Eager, in float32 and float16."""
     _compare("eager: the model in the box (OPT)", bundled_folder(), "float32", enforce_eager=True)
     _compare("eager: Llama, 1,024 wide", _random(SMALL_LLAMA), "float16", enforce_eager=True)
 
 
 def captured() -> None:
-    """The same with captured steps, sums by the kernel over memory that both processes have."""
+    """The same with captured steps, sums by the kernel over memory that all processes have."""
     _compare("captured: the model in the box (OPT)", bundled_folder(), "float16")
 
 
@@ -208,8 +218,10 @@ def drafts() -> None:
 
 
 def company() -> None:
-    """Replies that are the same alone and together, bit for bit, over two ranks."""
-    with _load(_random(SMALL_LLAMA), 2, dtype="float16", batch_invariant=True, enable_prefix_caching=False) as llm:
+    """Replies that are the same alone and together, bit for bit, over as many ranks as there can be."""
+    with _load(
+        _random(SMALL_LLAMA), SIZES[-1], dtype="float16", batch_invariant=True, enable_prefix_caching=False
+    ) as llm:
         together = _asked(llm)
         for prompt, beside in zip(PROMPTS, together, strict=True):
             [alone] = llm.generate([{"prompt_token_ids": prompt}], GREEDY, use_tqdm=False)
@@ -218,14 +230,34 @@ def company() -> None:
         print(f"company: the same bits alone and together; {_steps(llm)}", flush=True)
 
 
+def killed() -> None:
+    """A rank that is killed in the middle of replies: which one it was, and how soon that is said."""
+    for size in SIZES:
+        with _load(_random(SMALL_LLAMA), size, dtype="float16") as llm:
+            _asked(llm)
+            runner: Any = llm._engine._core.runner
+            pid, said = runner.workers.pids[-1], ""
+            threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+            began = time.perf_counter()
+            try:
+                _asked(llm, SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True))
+            except DeviceError as error:
+                said = error.message
+            seconds = time.perf_counter() - began - 0.2
+        print(f"killed: {size} ranks, after {seconds:.1f} s: {said}", flush=True)
+        assert f"(process {pid}" in said
+
+
 CHECKS = {
-    check.__name__: check for check in (kernel, nccl, tokens, captured, exact, llama, mixtures, drafts, company)
+    check.__name__: check
+    for check in (kernel, nccl, tokens, captured, exact, llama, mixtures, drafts, company, killed)
 }
 
 
 def main(names: list[str]) -> int:
     """Run the checks of these names, or all; returns how many failed."""
-    os.environ[SHARE_GPU] = "1"
+    if NUM_GPUS == 1:
+        os.environ[SHARE_GPU] = "1"
     failed = []
     for name in names or list(CHECKS):
         try:
