@@ -6,6 +6,7 @@ program does with `torch.distributed`.
 """
 
 import logging
+import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -74,6 +75,8 @@ class RankGroup:
                     f"batch_invariant takes sums in the order of the ranks, and {size} GPUs here have none.",
                     "Leave it out, or choose --tensor-parallel-size 2, 4 or 8 of GPUs that reach each other.",
                 )
+        self._leaving: threading.Thread | None = None
+        self._lock = threading.Lock()
         self._in_pieces = self._mailboxes is not None and (in_order or self._nccl is None)
         """Whether sums that are too large for the kernel go by it all the same."""
 
@@ -124,8 +127,28 @@ class RankGroup:
         least: list[int] = torch.stack(self._gathered(_int64(numbers))).amin(0).tolist()
         return least
 
+    def finish(self) -> None:
+        """Until the GPU has done all that it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def close(self) -> None:
-        """Leave the others, who may be gone; whoever waits for them in this process is told so by an error."""
+        """Begin to leave the others, who may be gone; who waits for them in this process is told so by an error.
+
+        NCCL only ends when all captured steps that call it are gone, which others see to: see `wait_closed`.
+        """
+        with self._lock:
+            if self._leaving is None:
+                self._leaving = threading.Thread(target=self._leave, name="leaving-ranks", daemon=True)
+                self._leaving.start()
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Whether everything has ended in time that `close` has begun to end."""
+        if self._leaving is not None:
+            self._leaving.join(seconds)
+        return self._leaving is not None and not self._leaving.is_alive()
+
+    def _leave(self) -> None:
         for group in (self._nccl, self._host):
             with suppress(Exception):
                 group.abort()

@@ -4,6 +4,7 @@ With one rank this is `runtime.loading.build.load_model`. With more, a process i
 all load their parts at the same time, and what comes back runs batches on all of them.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,11 @@ from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 
 if TYPE_CHECKING:
     from pagedchat.distributed.group import RankGroup
+
+log = logging.getLogger(__name__)
+
+_CATCH_UP = 5.0
+"""Seconds for the others to end their last batch, and for what NCCL has to end."""
 
 
 def load_model(config: EngineConfig, progress: Progress = lambda _: None, *, streams: bool = True) -> LoadedModel:
@@ -60,6 +66,7 @@ class _Ranks:
         except BaseException as error:
             failure = None if isinstance(error, PagedChatError) else workers.loss()
             workers.close()
+            self._leave()
             if failure is not None:  # a sum in which somebody was missing
                 raise failure from error
             raise
@@ -95,6 +102,10 @@ def _release(
     release: Callable[[Callable[[], None]], None], workers: Workers, group: "RankGroup", drop: Callable[[], None]
 ) -> None:
     """End the other ranks, then give back what this one has."""
+    if workers.wait_done(_CATCH_UP):
+        group.finish()  # a step that was begun ahead needs all of them
     workers.close()
     group.close()
     release(drop)
+    if not group.wait_closed(_CATCH_UP):
+        log.warning("NCCL has not ended within %.0f s of its model.", _CATCH_UP)

@@ -23,7 +23,6 @@ class DistributedRunner:
         self.own = own
         self.workers = workers
         self._teller = Teller()
-        self._number = 0
         self._lost: Exception | None = None
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
@@ -32,8 +31,7 @@ class DistributedRunner:
         Raises:
             DeviceError: a rank is lost; `check` says so from then on.
         """
-        self._number += 1
-        self.workers.tell(self._teller.tell(batch, self._number))
+        self.workers.tell(self._teller.tell(batch, self.workers.num_told + 1))
         began = time.perf_counter()
         try:
             output = self.own.execute(batch)
@@ -41,7 +39,7 @@ class DistributedRunner:
             return output
         except BaseException as error:
             # A sum in which somebody is missing fails here and nowhere else, mostly before it is known who.
-            if self.workers.wait_done(self._number, _CATCHES_UP):
+            if self.workers.wait_done(_CATCHES_UP):
                 raise  # they are where this one is: it has to do with the request
             self._lost = self.workers.loss() or DeviceError(
                 f"Ranks are out of step: {first_line(error)}.", "The engine must start again."

@@ -42,6 +42,8 @@ class Workers:
         longest_step: float = LONGEST_STEP,
     ) -> None:
         self._watch = Watch(join, silence, longest_step)
+        self.num_told = 0
+        """Batches."""
         started = threading.Event()
         # The system kills them when the thread ends that has started them: it is the one that watches.
         thread = threading.Thread(target=start_and_watch, args=(self._watch, entry, started), daemon=True)
@@ -60,12 +62,13 @@ class Workers:
         return [worker.process.pid for worker in self._watch.workers]
 
     def tell(self, message: ToWorker) -> None:
-        """Tell all of them.
+        """Tell all of them of a batch.
 
         Raises:
             DeviceError: one is lost.
         """
         self.check()
+        self.num_told += 1
         data = encoded(message)
         try:
             for worker in self._watch.workers:
@@ -89,10 +92,10 @@ class Workers:
         """
         return [loaded for worker in self._until(lambda each: each.loaded) if (loaded := worker.loaded)]
 
-    def wait_done(self, number: int, seconds: float) -> bool:
-        """Whether all of them have computed a batch within some seconds."""
+    def wait_done(self, seconds: float) -> bool:
+        """Whether all of them have computed, within some seconds, all batches that they were told of."""
         return self._watch.changed_until(
-            lambda: all(each.number >= number for each in self._watch.workers), seconds
+            lambda: all(each.number >= self.num_told for each in self._watch.workers), seconds
         )
 
     def tell_of_loss(self, tell: Callable[[], None]) -> None:

@@ -8,9 +8,12 @@ import pytest
 
 from pagedchat.api.ending import free
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.output import DraftVerifier, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import EngineStateError
 from tests.api.fakes_llm import FakeLoadedModel
+from tests.fakes import FakeModelRunner
 
 
 def core_on(loaded: FakeLoadedModel) -> EngineCore:
@@ -36,6 +39,25 @@ def test_the_last_owner_releases_what_was_loaded() -> None:
     core.extend(core.open(), [5], SamplingParams())
     with pytest.raises(EngineStateError, match="closed"):
         core.step()
+
+
+class VerifyingRunner(FakeModelRunner):
+    """One that knows drafts."""
+
+    def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
+        return wanted
+
+    def verify(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        return self.execute(batch)
+
+
+def test_one_that_verifies_drafts_is_let_go_too() -> None:
+    loaded = FakeLoadedModel(VerifyingRunner())
+    assert isinstance(loaded.runner, DraftVerifier)
+    core, runner, model = core_on(loaded), ref(loaded.runner), ref(loaded)
+    del loaded
+    free(core, model, lambda drop: drop(), os.getpid())  # type: ignore[arg-type]
+    assert runner() is None
 
 
 def test_what_somebody_else_has_is_only_let_go() -> None:

@@ -68,7 +68,7 @@ def test_ranks_load_run_and_end(start: Start) -> None:
     workers = start()
     assert [each.device for each in workers.wait_loaded()] == ["device 1", "device 2"]
     workers.tell(BATCH)
-    assert workers.wait_done(1, SOON)
+    assert workers.wait_done(SOON)
     assert workers.step_seconds == [0.25, 0.25]
     pids = workers.pids
     workers.close()
@@ -107,7 +107,7 @@ def test_a_rank_that_dies_in_a_batch(start: Start) -> None:
     workers = start("dies in a batch")
     workers.wait_loaded()
     workers.tell(BATCH)
-    assert not workers.wait_done(1, SOON)
+    assert not workers.wait_done(SOON)
     assert "Rank 2" in failure_of(workers)
 
 

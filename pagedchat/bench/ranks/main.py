@@ -11,11 +11,12 @@ import torch
 from pagedchat.bench.made_up import given_or_made_up, model_words
 from pagedchat.bench.ranks.arguments import SECTIONS
 from pagedchat.bench.ranks.speed import Speed, measure_speed
-from pagedchat.bench.ranks.sums import OURS, Sum, measure_sums
+from pagedchat.bench.ranks.sums import NUMS_ROWS, OURS, WIDTH, Sum, measure_sums
 from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.config import DEFAULT_MODEL, EngineConfig, ModelConfig
 from pagedchat.distributed.joining import check_devices
 from pagedchat.errors import InvalidValueError
+from pagedchat.units import format_size
 
 SHAPE = "llama-3.1-8b"
 GOALS = {(1, 2): 1.7, (1, 4): 2.8, (64, 2): 1.6, (64, 4): 2.6}
@@ -47,7 +48,7 @@ def run_ranks_bench(args: argparse.Namespace) -> int:
             sums += measure_sums(size, args.device)
         show(
             render_table(
-                f"{where}: 16 KB of all ranks summed, added to a stream and normed", _sum_rows(sums, on_cpu)
+                f"{where}: rows of all ranks summed, added to a stream and normed", _sum_rows(sums, on_cpu)
             )
         )
     if "speed" in sections:
@@ -74,10 +75,12 @@ def _usual_sizes(on_cpu: bool) -> list[int]:
 
 def _sum_rows(sums: list[Sum], on_cpu: bool) -> list[Row]:
     rows = []
-    for each in sums:
-        goal = f"goal: {SUM_GOAL_US:g} us" if each.way == OURS and not on_cpu else ""
+    for each in sorted(sums, key=lambda each: (each.size, each.num_rows)):
+        is_goal = each.way == OURS and each.num_rows == NUMS_ROWS[0] and not on_cpu
         figure = "-" if each.failed else f"{each.us:.1f} us"
-        rows.append(Row(f"{each.size} ranks, {each.way}", figure, each.failed or goal))
+        amount = format_size(each.num_rows * WIDTH * (4 if on_cpu else 2))
+        note = each.failed or (f"goal: {SUM_GOAL_US:g} us" if is_goal else "")
+        rows.append(Row(f"{each.size} ranks, {amount}, {each.way}", figure, note))
     return rows or [Row("one rank has nothing to sum", "")]
 
 

@@ -1,7 +1,7 @@
 """One rank of a sum that is measured: `python -m pagedchat.bench.ranks.sum_worker RANK SIZE FOLDER DEVICE WAY`.
 
 All ranks do the same number of sums, whatever these take, since each waits for the others. Rank 0 writes down the
-median.
+median of each number of rows.
 """
 
 import json
@@ -19,15 +19,13 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 import torch
 
-from pagedchat.bench.ranks.sums import GLOO, NCCL, ONE_SHOT, OURS
+from pagedchat.bench.ranks.sums import GLOO, NCCL, NUMS_ROWS, ONE_SHOT, OURS, WIDTH
 from pagedchat.distributed.group import RankGroup
 from pagedchat.distributed.joining import shares_gpu
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
 
 dist: Any = torch.distributed
-ROWS, WIDTH = 2, 4096
-"""16 KB of 16-bit numbers."""
 CALLS, REPLAYS = 200, 30
 FEW_CALLS, FEW_REPLAYS = 10, 5
 """Where ranks take turns on one GPU, or on the cores of a CPU."""
@@ -46,21 +44,21 @@ def main(argv: list[str]) -> int:
     group = RankGroup(rank, size, folder, device, shares_device=shares)
     if way != OURS:
         _join_default(way, rank, size, folder)
-    call = _call(way, group)
     few = shares or place == "cpu"
     measure = _measure_host if place == "cpu" else _measure_graph
-    us = measure(call, group, FEW_CALLS if few else CALLS, FEW_REPLAYS if few else REPLAYS)
+    calls, replays = (FEW_CALLS, FEW_REPLAYS) if few else (CALLS, REPLAYS)
+    us = [measure(_call(way, group, num_rows), group, calls, replays) for num_rows in NUMS_ROWS]
     if rank == 0:
-        (Path(folder) / "found.json").write_text(json.dumps({"us": us}), "utf-8")
+        (Path(folder) / "found.json").write_text(json.dumps(us), "utf-8")
     group.least([0])  # nobody leaves before all have ended
     sys.stdout.flush()
     os._exit(0)  # without the farewells of libraries, which wait for each other
 
 
-def _call(way: str, group: RankGroup) -> Call:
+def _call(way: str, group: RankGroup, num_rows: int) -> Call:
     """A sum over ranks, added to a residual stream, and its norm."""
     kind = torch.float32 if group.device.type == "cpu" else torch.bfloat16 if way == ONE_SHOT else torch.float16
-    hidden = torch.zeros(ROWS, WIDTH, dtype=kind, device=group.device)
+    hidden = torch.zeros(num_rows, WIDTH, dtype=kind, device=group.device)
     rows = torch.full_like(hidden, 0.01)
     norm = Norm("rms", torch.ones(WIDTH, dtype=kind, device=group.device), None, 1e-5)
     if way == OURS:

@@ -20,6 +20,8 @@ OURS, NCCL, ONE_SHOT, GLOO = (
     "gloo, then torch",
 )
 _ON_GPUS, _ON_CPU = (OURS, NCCL, ONE_SHOT), (OURS, GLOO)
+NUMS_ROWS, WIDTH = (2, 16, 64, 256), 4096
+"""From 16 KB to 2 MB of 16-bit numbers, as which they are summed on GPUs."""
 MOST_SECONDS = 120.0
 """For a way, its start included."""
 _LOOK = 0.05
@@ -32,6 +34,7 @@ class Sum:
     size: int
     """Ranks."""
     way: str
+    num_rows: int
     us: float
     """Microseconds of one; on GPUs in a graph, on CPUs as it is called."""
     failed: str = ""
@@ -41,10 +44,10 @@ class Sum:
 def measure_sums(size: int, device: str) -> list[Sum]:
     """All ways of `size` ranks on a device, `cpu` or `cuda`."""
     ways = _ON_CPU if device == "cpu" else (OURS,) if shares_gpu() else _ON_GPUS
-    return [_measure(size, device, way) for way in ways]
+    return [each for way in ways for each in _measure(size, device, way)]
 
 
-def _measure(size: int, device: str, way: str) -> Sum:
+def _measure(size: int, device: str, way: str) -> list[Sum]:
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as folder:
         processes = [_start(rank, size, Path(folder), device, way) for rank in range(size)]
         try:
@@ -55,8 +58,9 @@ def _measure(size: int, device: str, way: str) -> Sum:
                 process.wait()
         found = Path(folder) / "found.json"
         if not failed and found.is_file():
-            return Sum(size, way, json.loads(found.read_text("utf-8"))["us"])
-        return Sum(size, way, 0.0, f"failed: {_last_words(Path(folder)) or failed}")
+            figures = json.loads(found.read_text("utf-8"))
+            return [Sum(size, way, num_rows, us) for num_rows, us in zip(NUMS_ROWS, figures, strict=True)]
+        return [Sum(size, way, NUMS_ROWS[0], 0.0, f"failed: {_last_words(Path(folder)) or failed}")]
 
 
 def _start(rank: int, size: int, folder: Path, device: str, way: str) -> subprocess.Popen[bytes]:

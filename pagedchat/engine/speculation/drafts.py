@@ -73,8 +73,8 @@ class Drafts:
             self._by_model.model.clock = clock
 
     def let_go(self) -> None:
-        """Of the draft model, for good."""
-        self._by_model = None
+        """Of the draft model and of who verifies drafts, for good."""
+        self._by_model = self._verifier = None
 
     def hear(self, params: SamplingParams) -> None:
         """A request goes by these."""

@@ -15,10 +15,10 @@ from pagedchat.ops.products.add_norm import Update, add_norm, has_kernel
 from pagedchat.ops.ranks.kernels import RANKS
 
 NAME = "reduce_add_norm"
-MOST_BYTES = 1 << 18
+MOST_BYTES = 1 << 21
 """Of a sum that is made so; where it is larger, a library's way of passing parts around is faster."""
 MOST_ROW_BYTES = 1 << 14
-MOST_ROWS = 64
+MOST_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from pagedchat.bench.ranks import main as bench
 from pagedchat.bench.ranks import sums
 from pagedchat.bench.ranks.speed import Speed
-from pagedchat.bench.ranks.sums import GLOO, OURS, Sum
+from pagedchat.bench.ranks.sums import GLOO, NUMS_ROWS, OURS, Sum
 from pagedchat.cli import main as cli
 
 
@@ -19,7 +19,13 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bench, "measure_speed", measure_speed)
     monkeypatch.setattr(
-        bench, "measure_sums", lambda size, device: [Sum(size, OURS, 4.2), Sum(size, GLOO, 0.0, "failed: alas")]
+        bench,
+        "measure_sums",
+        lambda size, device: [
+            Sum(size, OURS, 2, 4.2),
+            Sum(size, GLOO, 2, 0.0, "failed: alas"),
+            Sum(size, OURS, 64, 9),
+        ],
     )
 
 
@@ -31,9 +37,13 @@ def test_ranks_stand_beside_one(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file = tmp_path / "figures.json"
     assert run("--ranks", "2,1", "--json", str(file)) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == "CPU: 16 KB of all ranks summed, added to a stream and normed"
-    assert lines[1:3] == ["2 ranks, one launch of ours 4.2 us", "2 ranks, gloo, then torch - failed: alas"]
-    assert lines[4:] == [
+    assert lines[0] == "CPU: rows of all ranks summed, added to a stream and normed"
+    assert lines[1:4] == [
+        "2 ranks, 32 KiB, one launch of ours 4.2 us",
+        "2 ranks, 32 KiB, gloo, then torch - failed: alas",
+        "2 ranks, 1 MiB, one launch of ours 9.0 us",
+    ]
+    assert lines[5:] == [
         "1 chat, 1 rank 125.0 tok/s a step 8.000 ms",
         "1 chat, 2 ranks 250.0 tok/s a step 4.000 ms; 2.00 times one rank",
         "64 chats, 1 rank 4000.0 tok/s a step 16.000 ms",
@@ -41,7 +51,7 @@ def test_ranks_stand_beside_one(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     ]
     told = json.loads(file.read_text())
     assert [each["size"] for each in told["speed"]] == [1, 1, 2, 2]
-    assert told["sums"][0] == {"size": 2, "way": OURS, "us": 4.2, "failed": ""}
+    assert told["sums"][0] == {"size": 2, "way": OURS, "num_rows": 2, "us": 4.2, "failed": ""}
 
 
 def test_there_are_as_many_ranks_as_gpus_where_nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,11 +83,11 @@ def test_what_cannot_be_measured_is_said_before(
 
 def test_two_processes_sum() -> None:
     measured = sums._measure(2, "cpu", OURS)
-    assert (measured.size, measured.way, measured.failed) == (2, OURS, "")
-    assert measured.us > 0
+    assert [(each.size, each.way, each.failed) for each in measured] == [(2, OURS, "")] * len(NUMS_ROWS)
+    assert all(each.us > 0 for each in measured)
 
 
 def test_a_way_that_does_not_run_here_says_why() -> None:
-    measured = sums._measure(1, "nowhere", OURS)
+    [measured] = sums._measure(1, "nowhere", OURS)
     assert measured.us == 0
     assert measured.failed.startswith("failed: ")
