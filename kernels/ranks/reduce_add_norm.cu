@@ -26,6 +26,8 @@
 #define UPDATE_NORM 0  // a NormKind: of what is added
 #endif
 
+constexpr int LOOKS_BETWEEN = 1024;  // some hundred times what a sum waits for; the word is the host's
+
 // A word of this kind would never be seen to come: another NaN does as well.
 __device__ __forceinline__ uint32 sendable(uint32 word) { return word == NOT_THERE ? 0x7fff7fffu : word; }
 
@@ -44,14 +46,16 @@ __device__ __forceinline__ uint4 look_there(const void* address) {
   return v;
 }
 
-// A piece once it has come from another rank; its place is empty then.
-__device__ __forceinline__ Row take(void* place) {
+// A piece once it has come from another rank; its place is empty then. Zeros once a rank is known to be gone, whose
+// host does not look at the results: no launch waits for it then.
+__device__ __forceinline__ Row take(void* place, const int* given_up) {
   uint4 v;
 #pragma unroll 1
-  for (int looks = 0;; looks++) {
+  for (int looks = 1;; looks++) {
     v = look_there(place);
     if (max(max(v.x, v.y), max(v.z, v.w)) != NOT_THERE) break;
-    if (looks == MAX_LOOKS) __trap();  // a rank is missing: an error, instead of a GPU that never answers
+    if (looks % LOOKS_BETWEEN == 0 && *static_cast<const volatile int*>(given_up) != 0) return Row{};
+    if (looks == MAX_LOOKS) __trap();  // nobody knows of it: an error, instead of a GPU that never answers
   }
   store_there(place, make_uint4(NOT_THERE, NOT_THERE, NOT_THERE, NOT_THERE));
   return as_row(v);
@@ -68,6 +72,7 @@ extern "C" __global__ void reduce_add_norm(
     const Element* __restrict__ update_bias,    // [width], or null
     const int64* __restrict__ mailboxes,  // [RANKS]: [max_rows, 2, RANKS, most_bytes / 16] uint4, of each rank
     int* turns,                           // [ranks, max_rows]: of two places, which one is next
+    const int* given_up,                  // of the host: not 0 once a rank is gone
     int first_rank, int max_rows, int most_bytes, int width, float epsilon, float update_epsilon,
     float update_scale) {
   let_next_kernel_start();
@@ -101,7 +106,7 @@ extern "C" __global__ void reduce_add_norm(
     float sum[ROW_ELEMENTS] = {};
 #pragma unroll
     for (int sender = 0; sender < RANKS; sender++) {
-      const Row part = sender == rank ? added : take(mailbox(rank, sender));
+      const Row part = sender == rank ? added : take(mailbox(rank, sender), given_up);
 #pragma unroll
       for (int i = 0; i < ROW_ELEMENTS; i++) sum[i] += to_float(part.elements[i]);
     }

@@ -133,10 +133,13 @@ class RankGroup:
             torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
-        """Begin to leave the others, who may be gone; who waits for them in this process is told so by an error.
+        """Begin to leave the others, who may be gone: nobody in this process waits for them from now on, and sums
+        that they are missing in mean nothing.
 
         NCCL only ends when all captured steps that call it are gone, which others see to: see `wait_closed`.
         """
+        if self._mailboxes is not None:
+            self._mailboxes.give_up()
         with self._lock:
             if self._leaving is None:
                 self._leaving = threading.Thread(target=self._leave, name="leaving-ranks", daemon=True)
@@ -152,6 +155,7 @@ class RankGroup:
         for group in (self._nccl, self._host):
             with suppress(Exception):
                 group.abort()
+        self._nccl = self._host = group = None  # its last reference: threads of its own end with it
 
     def _share_mailboxes(self) -> SharedMailboxes | None:
         """None where they cannot be reached, from one of the ranks on."""

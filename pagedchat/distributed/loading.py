@@ -5,6 +5,7 @@ all load their parts at the same time, and what comes back runs batches on all o
 """
 
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -56,6 +57,7 @@ class _Ranks:
         try:
             workers = Workers(join)
         except OSError as error:
+            _remove(join.folder)
             raise DeviceError(
                 f"tensor_parallel_size is {self._size}, but not so many processes can be started: {error}.",
                 "Close other programs, or choose a smaller --tensor-parallel-size.",
@@ -67,6 +69,9 @@ class _Ranks:
             failure = None if isinstance(error, PagedChatError) else workers.loss()
             workers.close()
             self._leave()
+            if self._group is not None:
+                self._group.wait_closed(_CATCH_UP)
+            _remove(join.folder)
             if failure is not None:  # a sum in which somebody was missing
                 raise failure from error
             raise
@@ -90,7 +95,7 @@ class _Ranks:
             runner=DistributedRunner(loaded.runner, workers),
             info=msgspec.structs.replace(loaded.info, device=f"{self._size} × {loaded.info.device}", ranks=ranks),
             tell_of_loss=workers.tell_of_loss,
-            release=partial(_release, loaded.release, workers, self._group),
+            release=partial(_release, loaded.release, workers, self._group, join.folder),
         )
 
     def _leave(self) -> None:
@@ -99,7 +104,11 @@ class _Ranks:
 
 
 def _release(
-    release: Callable[[Callable[[], None]], None], workers: Workers, group: "RankGroup", drop: Callable[[], None]
+    release: Callable[[Callable[[], None]], None],
+    workers: Workers,
+    group: "RankGroup",
+    folder: str,
+    drop: Callable[[], None],
 ) -> None:
     """End the other ranks, then give back what this one has."""
     if workers.wait_done(_CATCH_UP):
@@ -109,3 +118,9 @@ def _release(
     release(drop)
     if not group.wait_closed(_CATCH_UP):
         log.warning("NCCL has not ended within %.0f s of its model.", _CATCH_UP)
+    _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Where ranks met. NCCL looks into it for as long as it is there, and for minutes if it is gone."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,6 @@ dead, silent, or at one batch for too long. Knows processes and messages, no mod
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -209,7 +208,7 @@ def _kill(worker: Worker) -> None:
 
 
 def close(watch: Watch) -> None:
-    """End them all, and leave nothing of them."""
+    """End them all."""
     if os.getpid() != watch.owner:
         return  # a fork of its owner leaves them alone
     with watch.changed:
@@ -220,4 +219,3 @@ def close(watch: Watch) -> None:
             worker.process.wait(SETTLE)
     with suppress(OSError):
         watch.waker.close()
-    shutil.rmtree(watch.join.folder, ignore_errors=True)

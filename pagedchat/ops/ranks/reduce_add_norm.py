@@ -1,7 +1,7 @@
 """A sum over ranks on several GPUs, added to a residual stream and normed, in one launch on each of them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
@@ -21,6 +21,10 @@ MOST_ROW_BYTES = 1 << 14
 MOST_ROWS = 256
 
 
+def _host_word() -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+
+
 @dataclass(frozen=True, slots=True)
 class Mailboxes:
     """Memory into which ranks store rows for each other; see `kernels/ranks/reduce_add_norm.cu`."""
@@ -31,6 +35,9 @@ class Mailboxes:
     """`[ranks here, MOST_ROWS]`, int32, on the device: zeros at first."""
     rank: int
     """The first one here; in real life there is one."""
+    given_up: torch.Tensor = field(default_factory=_host_word)
+    """`[1]`, int32, of the host, which GPUs see too: not 0 once a rank is known to be gone. From then on nobody
+    waits for anybody, and sums mean nothing."""
 
     @property
     def size(self) -> int:
@@ -111,6 +118,7 @@ def reduce_add_norm(
         address(update_norm.bias if update_norm else None),
         mailboxes.addresses.data_ptr(),
         mailboxes.turns.data_ptr(),
+        mailboxes.given_up.data_ptr(),
         i32(mailboxes.rank),
         i32(MOST_ROWS),
         i32(MOST_ROW_BYTES),

@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,24 @@ def test_what_is_added_may_be_normed_and_scaled(first: str, device: str) -> None
     assert error(hidden[1], wanted) < 3 * torch.finfo(dtype).eps
 
 
+@pytest.mark.gpu
+def test_nobody_waits_for_a_rank_that_is_known_to_be_gone() -> None:
+    boxes = all_mailboxes(2, "cuda")
+    alone = replace(boxes.mailboxes, turns=boxes.mailboxes.turns[:1])
+    rows = normal(3, 768, device="cuda", dtype=torch.float16)
+    began = time.monotonic()
+    summed = reduce_add_norm(rows, None, None, alone)
+    ended = torch.cuda.Event()
+    ended.record()
+    time.sleep(0.2)
+    assert not ended.query()  # it waits
+    alone.given_up.fill_(1)
+    torch.cuda.synchronize()
+    assert time.monotonic() - began < 2
+    assert torch.equal(summed, rows)
+    assert torch.equal(reduce_add_norm(rows, None, None, alone), rows)
+
+
 def test_sums_are_made_in_the_order_of_the_ranks() -> None:
     parts = [torch.tensor([value]) for value in (1.0, 1e8, -1e8)]
     assert sum_in_order(parts).item() == 0.0  # and not 1, as from the other end
@@ -60,8 +79,8 @@ def test_sums_are_made_in_the_order_of_the_ranks() -> None:
 def test_what_is_summed_so_has_bounds() -> None:
     rows = torch.zeros(MOST_ROWS, 8)
     assert not can_reduce(rows, 2)  # on a CPU there is no kernel
-    assert mailbox_bytes(2) == 4 << 20
-    assert MOST_BYTES == 256 << 10
+    assert mailbox_bytes(2) == 16 << 20
+    assert MOST_BYTES == 2 << 20
 
 
 @pytest.mark.parametrize("length", [4, 4096, 4096 * 16 + 8, 4096 * 40, 4096 * 33 + 4])
@@ -80,7 +99,7 @@ def test_wrong_arguments_are_named() -> None:
     boxes = all_mailboxes(2).mailboxes
     with pytest.raises(ValueError, match="update is of one rank alone"):
         reduce_add_norm(torch.zeros(3, 8), None, None, replace(boxes, turns=boxes.turns[:1]))
-    with pytest.raises(ValueError, match=r"mailboxes\.turns has shape \[2, 64\], expected \[3, 64\]"):
+    with pytest.raises(ValueError, match=r"mailboxes\.turns has shape \[2, 256\], expected \[3, 256\]"):
         reduce_add_norm(torch.zeros(3, 1, 8), None, None, boxes)
     with pytest.raises(ValueError, match="norm is of a stream that is not there"):
         reduce_add_norm(torch.zeros(2, 1, 8), None, make_norm("rms", 8, "cpu", torch.float32), boxes)
