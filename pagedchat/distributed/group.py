@@ -6,7 +6,6 @@ program does with `torch.distributed`.
 """
 
 import logging
-import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 import torch.distributed
 
 from pagedchat.distributed.mailboxes import SharedMailboxes
+from pagedchat.distributed.nccl import Nccl
 from pagedchat.errors import DeviceError, KernelError
 from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.norm import Norm
@@ -64,19 +64,17 @@ class RankGroup:
         self.rank, self.size, self.device = rank, size, device
         store = dist.FileStore(f"{folder}/ranks", size)
         self._host = _gloo(dist.PrefixStore("host", store), rank, size)
-        self._nccl: Any = None
+        self._nccl: Nccl | None = None
         self._mailboxes: SharedMailboxes | None = None
         if device.type == "cuda":
             self._mailboxes = self._share_mailboxes()
             if not shares_device:
-                self._nccl = _nccl(dist.PrefixStore("device", store), rank, size)
+                self._nccl = Nccl(dist.PrefixStore("device", store), rank, size)
             if in_order and self._mailboxes is None:
                 raise DeviceError(
                     f"batch_invariant takes sums in the order of the ranks, and {size} GPUs here have none.",
                     "Leave it out, or choose --tensor-parallel-size 2, 4 or 8 of GPUs that reach each other.",
                 )
-        self._leaving: threading.Thread | None = None
-        self._lock = threading.Lock()
         self._in_pieces = self._mailboxes is not None and (in_order or self._nccl is None)
         """Whether sums that are too large for the kernel go by it all the same."""
 
@@ -89,8 +87,7 @@ class RankGroup:
         if rehearses():
             return rows
         if self._nccl is not None:
-            self._nccl.allreduce([rows]).wait()
-            return rows
+            return self._nccl.sum(rows)
         return sum_in_order(self._gathered(rows)).to(rows.device)
 
     def add_norm(self, hidden: torch.Tensor, update: Update, norm: Norm | None) -> torch.Tensor:
@@ -117,9 +114,7 @@ class RankGroup:
         if rehearses():
             return columns.repeat(1, self.size)
         if self._nccl is not None:
-            gathered = columns.new_empty(self.size, *columns.shape)
-            self._nccl._allgather_base(gathered, columns.contiguous()).wait()
-            return gathered.transpose(0, 1).flatten(1)
+            return self._nccl.side_by_side(columns)
         return torch.cat(self._gathered(columns), dim=-1).to(columns.device)
 
     def least(self, numbers: list[int]) -> list[int]:
@@ -140,22 +135,14 @@ class RankGroup:
         """
         if self._mailboxes is not None:
             self._mailboxes.give_up()
-        with self._lock:
-            if self._leaving is None:
-                self._leaving = threading.Thread(target=self._leave, name="leaving-ranks", daemon=True)
-                self._leaving.start()
+        if self._nccl is not None:
+            self._nccl.close()
+        with suppress(Exception):
+            self._host.abort()
 
     def wait_closed(self, seconds: float) -> bool:
-        """Whether everything has ended in time that `close` has begun to end."""
-        if self._leaving is not None:
-            self._leaving.join(seconds)
-        return self._leaving is not None and not self._leaving.is_alive()
-
-    def _leave(self) -> None:
-        for group in (self._nccl, self._host):
-            with suppress(Exception):
-                group.abort()
-        self._nccl = self._host = group = None  # its last reference: threads of its own end with it
+        """Whether everything ends in time that `close` has begun to end."""
+        return self._nccl is None or self._nccl.wait_closed(seconds)
 
     def _share_mailboxes(self) -> SharedMailboxes | None:
         """None where they cannot be reached, from one of the ranks on."""
@@ -192,9 +179,3 @@ def _gloo(store: Any, rank: int, size: int) -> Any:
     group = dist.ProcessGroupGloo(store, rank, size, options)
     group._set_default_timeout(_TIMEOUT)
     return group
-
-
-def _nccl(store: Any, rank: int, size: int) -> Any:
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = _TIMEOUT
-    return dist.ProcessGroupNCCL(store, rank, size, options)

@@ -25,7 +25,7 @@ def test_a_group_of_one_is_itself(tmp_path: Path) -> None:
 def _no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is met, and no memory is shared."""
     monkeypatch.setattr(group, "_gloo", lambda *_: None)
-    monkeypatch.setattr(group, "_nccl", lambda *_: None)
+    monkeypatch.setattr(group, "Nccl", lambda *_: None)
     monkeypatch.setattr(RankGroup, "_share_mailboxes", lambda _: None)
 
 

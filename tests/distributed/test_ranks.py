@@ -88,6 +88,7 @@ def test_each_rank_is_told_of(two: LLM) -> None:
     assert first == second == RankInfo(first.device, 24 * two.info.block_bytes)
     assert first.device.startswith("CPU")
     assert two.info.device == f"2 × {first.device}"
+    ask(two)
     assert all(seconds > 0 for seconds in runner_of(two).workers.step_seconds)
 
 
