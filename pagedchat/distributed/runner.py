@@ -3,9 +3,9 @@
 import time
 
 from pagedchat.distributed.batches import Teller
-from pagedchat.distributed.workers import Workers
+from pagedchat.distributed.workers import Workers, like
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
-from pagedchat.errors import DeviceError, first_line
+from pagedchat.errors import DeviceError, PagedChatError, first_line
 
 _CATCHES_UP = 5.0
 """Seconds in which the others end a batch after rank 0 has failed at it, if they end it at all."""
@@ -23,7 +23,7 @@ class DistributedRunner:
         self.own = own
         self.workers = workers
         self._teller = Teller()
-        self._lost: Exception | None = None
+        self._lost: PagedChatError | None = None
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `ModelRunner`.
@@ -46,11 +46,11 @@ class DistributedRunner:
                 f"Ranks are out of step: {first_line(error)}.", "The engine must start again."
             )
             self.workers.close()
-            raise self._lost from error
+            raise like(self._lost) from error
 
     def check(self) -> None:
         """See `ModelRunner`."""
         if self._lost is not None:
-            raise self._lost
+            raise like(self._lost)
         self.workers.check()
         self.own.check()

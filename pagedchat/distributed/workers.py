@@ -118,17 +118,23 @@ class Workers:
             PagedChatError: that, and which.
         """
         if self._watch.failure is not None:
-            raise self._watch.failure
+            raise like(self._watch.failure)
 
     def loss(self) -> PagedChatError | None:
         """Why a sum has failed, if it is because one of them is gone: which becomes known within seconds."""
         self._watch.changed_until(lambda: self._watch.failure is not None, SETTLE)
-        return self._watch.failure
+        return None if self._watch.failure is None else like(self._watch.failure)
 
     def _until(self, is_so: Callable[[Worker], object]) -> list[Worker]:
         while not self._watch.changed_until(lambda: all(map(is_so, self._watch.workers)), 1.0):
             self.check()
         return self._watch.workers
+
+
+def like(error: PagedChatError) -> PagedChatError:
+    """Another one that says the same. One that is raised keeps all that its callers had, for as long as it is kept:
+    captured steps, say, which NCCL waits for."""
+    return type(error)(error.message, error.hint)
 
 
 def meeting_folder() -> str:

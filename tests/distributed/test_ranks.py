@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -159,3 +160,15 @@ def test_more_ranks_than_gpus_is_one_sentence(tmp_path: Path) -> None:
 def test_a_number_of_ranks_has_bounds(size: object) -> None:
     with pytest.raises(InvalidValueError, match="--tensor-parallel-size"):
         make(Path("anywhere"), size)  # type: ignore[arg-type]
+
+
+def test_what_a_lost_rank_leaves_is_given_back(tmp_path: Path) -> None:
+    """Captured steps that somebody still has would keep NCCL from its end."""
+    with make(save_tiny(tmp_path, "llama"), 2, num_blocks=40) as llm:
+        own = weakref.ref(runner_of(llm).own)
+        ask(llm)
+        os.kill(pids_of(llm)[0], signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="Rank 1"):
+                ask(llm)
+    assert own() is None

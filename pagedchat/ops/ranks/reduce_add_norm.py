@@ -16,7 +16,9 @@ from pagedchat.ops.ranks.kernels import RANKS
 
 NAME = "reduce_add_norm"
 MOST_BYTES = 1 << 21
-"""Of a sum that is made so; where it is larger, a library's way of passing parts around is faster."""
+"""Of a sum that is made so. On H100s it is ahead of NCCL up to there, with two ranks and with four."""
+MOST_SENT = 3 * MOST_BYTES
+"""Bytes that a rank sends to all others together: what four of them do."""
 MOST_ROW_BYTES = 1 << 14
 MOST_ROWS = 256
 
@@ -53,7 +55,8 @@ def mailbox_bytes(size: int) -> int:
 def can_reduce(rows: torch.Tensor, size: int) -> bool:
     """Whether rows `[num_rows, width]` of `size` ranks are summed by the kernel."""
     num_bytes = rows.shape[-1] * rows.itemsize
-    few = rows.shape[-2] <= MOST_ROWS and num_bytes * rows.shape[-2] <= MOST_BYTES
+    all_bytes = num_bytes * rows.shape[-2]
+    few = rows.shape[-2] <= MOST_ROWS and all_bytes <= MOST_BYTES and all_bytes * (size - 1) <= MOST_SENT
     return few and size in RANKS and num_bytes <= MOST_ROW_BYTES and rows.is_contiguous() and has_kernel(rows)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pagedchat.ops.ranks import reduce_add_norm as module
 from pagedchat.ops.ranks.reduce_add_norm import (
     MOST_BYTES,
     MOST_ROW_BYTES,
@@ -81,6 +82,15 @@ def test_what_is_summed_so_has_bounds() -> None:
     assert not can_reduce(rows, 2)  # on a CPU there is no kernel
     assert mailbox_bytes(2) == 16 << 20
     assert MOST_BYTES == 2 << 20
+
+
+def test_what_is_sent_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "has_kernel", lambda _: True)
+    rows = torch.zeros(256, 4096, dtype=torch.float16)
+    assert [can_reduce(rows, size) for size in (2, 3, 4, 8)] == [True, False, True, False]
+    assert can_reduce(rows[:109], 8)
+    assert not can_reduce(rows[:110], 8)
+    assert not can_reduce(torch.zeros(257, 8, dtype=torch.float16), 2)
 
 
 @pytest.mark.parametrize("length", [4, 4096, 4096 * 16 + 8, 4096 * 40, 4096 * 33 + 4])
