@@ -184,6 +184,8 @@ class EngineReady(Event, frozen=True):
     load_seconds: float
     attention_backend: Literal["cuda", "torch"] = "torch"
     """Our kernels, or plain torch."""
+    kernels: Literal["cuda", "cpu", "torch"] = "torch"
+    """What the model's steps are made of: our kernels for a GPU or for a CPU, or torch's own."""
     attention_reason: str = ""
     """Why torch and not our kernels, in one sentence; empty where that was asked for or goes without saying."""
     quantization: str = ""

@@ -7,8 +7,8 @@ import msgspec
 from pagedchat.events import Counters, EngineReady, PoolCounts, QueueLengths, StepReport
 
 _ENGINE_FIELDS = (
-    "device", "dtype", "quantization", "attention_backend", "num_blocks", "num_host_blocks", "block_size",
-    "block_bytes", "max_model_len", "kv_cache_dtype",
+    "device", "dtype", "quantization", "attention_backend", "kernels", "num_blocks", "num_host_blocks",
+    "block_size", "block_bytes", "max_model_len", "kv_cache_dtype",
 )  # fmt: skip
 NO_FIGURES: dict[str, Any] = dict.fromkeys(("pool", "queues", "counters", "rates"))
 """While there is no engine."""

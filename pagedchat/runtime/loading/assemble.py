@@ -5,6 +5,7 @@ import time
 import weakref
 from contextlib import nullcontext
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -15,7 +16,7 @@ from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.cpu.kernels import prepare_in_background
 from pagedchat.ops.ranks.company import Company
 from pagedchat.runtime.attention.backend import AttentionBackend, CacheShape
-from pagedchat.runtime.attention.choice import BackendChooser, BackendFactory
+from pagedchat.runtime.attention.choice import BackendChoice, BackendChooser, BackendFactory
 from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.loading.captured_steps import CapturedSteps, Running
 from pagedchat.runtime.loading.check_record import ON_A_CPU, keep_check
@@ -100,6 +101,7 @@ class _Assembly:
             shape=shape,
             sizes=sizes,
             attention=attention,
+            kernels=_kernels(attention, eager),
             pool=pool,
             precision=facts.precision,
             begins_ahead=runs.runner is not eager,
@@ -210,6 +212,14 @@ class _Assembly:
             prepare_wanted=runs.wanted,
             release=partial(release, self._device, weakref.ref(runs.runner)),
         )
+
+
+def _kernels(attention: BackendChoice, runner: TorchModelRunner) -> Literal["cuda", "cpu", "torch"]:
+    """What steps are made of, once they have been tried."""
+    if attention.name == "cuda":
+        return "cuda"
+    has_steps = isinstance(runner, CpuModelRunner) and runner.whole_steps and runner.step is not None
+    return "cpu" if has_steps else "torch"
 
 
 def _allocate(

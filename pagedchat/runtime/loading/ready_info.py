@@ -1,6 +1,7 @@
 """What an engine must know of a loaded model, and what it tells of it. Collects, decides nothing."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -35,6 +36,8 @@ class Findings:
     sizes: StepSizes
     """Of a step, at most."""
     attention: BackendChoice
+    kernels: Literal["cuda", "cpu", "torch"]
+    """See `EngineReady`."""
     pool: PoolSize
     begins_ahead: bool
     """Whether the runner begins steps before it is asked for them."""
@@ -86,6 +89,7 @@ def engine_ready(found: Findings, sampling_defaults: dict[str, object], load_sec
         sampling_defaults=sampling_defaults,
         load_seconds=load_seconds,
         attention_backend=found.attention.name,
+        kernels=found.kernels,
         attention_reason=found.attention.reason,
         quantization=found.precision.quantization or (description.stored_as if found.precision.keeps_bits else ""),
         precision_reason=found.precision.reason,

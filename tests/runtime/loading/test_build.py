@@ -10,6 +10,8 @@ from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerCo
 from pagedchat.errors import DeviceError, InvalidValueError, ModelError
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once
+from pagedchat.runtime.cpu import runner as cpu_runner
+from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.loading import pool_size
 from pagedchat.runtime.loading.build import LoadedModel, load_model
 from pagedchat.runtime.loading.captured_steps import CapturedSteps
@@ -205,3 +207,17 @@ def test_a_stranger_whose_steps_cannot_even_be_tried_is_run_eagerly_and_that_is_
     assert type(loaded.runner) is TorchModelRunner
     with pytest.raises(KeyError):  # which is a defect
         load(checkpoint)
+
+
+@pytest.mark.parametrize("implementation", ["native", "transformers"])
+def test_what_steps_are_made_of_is_what_runs_them(implementation: str, checkpoint: Path) -> None:
+    loaded = load(checkpoint, implementation=implementation)
+    runner = loaded.runner
+    by_kernels = isinstance(runner, CpuModelRunner) and runner.whole_steps and runner.step is not None
+    assert loaded.info.kernels == ("cpu" if by_kernels else "torch")
+    assert not by_kernels or implementation == "native"
+
+
+def test_steps_without_kernels_are_torch_s(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_runner, "cpu_kernels", lambda: None)
+    assert load(checkpoint).info.kernels == "torch"

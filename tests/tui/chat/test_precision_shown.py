@@ -1,12 +1,14 @@
 """What the screen says of weights in few bits: the header which, an empty chat why, and how that is turned off."""
 
 import msgspec
+import pytest
 
 from pagedchat.tui.chat.header import header_line
 from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.view.blocks.facts import block_facts
 from pagedchat.view.blocks.page import page_lines
 from pagedchat.view.sentences.figures import engine_text
+from pagedchat.view.sentences.kernels import KERNELS
 from tests.fakes_tui import READY, prefill
 
 WHY = "Weights in 8 bits, since the model is large; --quantize none keeps all of theirs."
@@ -32,6 +34,15 @@ async def test_nothing_is_said_where_nothing_was_chosen(make_app, link):
         assert "fp16 cuda:0" in header_line(app.view, "", 160).plain
         told = app.screen.query_one(Transcript)
         assert "--quantize" not in " ".join(row.text for row in told._rows)
+
+
+@pytest.mark.parametrize(("kernels", "words"), KERNELS.items())
+async def test_what_steps_are_made_of_is_told(make_app, link, kernels, words):
+    app = make_app(sessions=1)
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(msgspec.structs.replace(READY, kernels=kernels), prefill(1, 0, 3))
+        await pilot.pause(0.1)
+        assert engine_text(app.view.live).splitlines()[0].endswith(f"on {READY.device}, {words}")
 
 
 async def test_a_small_cache_is_named_with_what_a_block_saves(make_app, link):
