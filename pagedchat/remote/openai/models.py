@@ -48,8 +48,14 @@ async def find_models(client: "AsyncOpenAI", named: str = "") -> FoundModels:
         name = text_at(model, "id")
         if name and len(name) <= _MOST_NAME and is_unicode(name):
             kind = kind_of(text_at(model, "owned_by")) if kind is UNKNOWN else kind
-            contexts[name] = number_at(model, "max_model_len") or number_at(model, "meta", "n_ctx_train")
+            contexts[name] = _context(model)
     return FoundModels(kind, contexts)
+
+
+def _context(model: object) -> int:
+    """Tokens of a chat; 0: it is not told. A slot of llama.cpp's has a part of what the model could have."""
+    places = (("max_model_len",), ("meta", "n_ctx"), ("meta", "n_ctx_train"))
+    return next((number for place in places if (number := number_at(model, *place))), 0)
 
 
 def check_model(server: str, names: Sequence[str], model: str) -> None:
