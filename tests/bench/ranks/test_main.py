@@ -39,9 +39,9 @@ def test_ranks_stand_beside_one(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "CPU: rows of all ranks summed, added to a stream and normed"
     assert lines[1:4] == [
-        "2 ranks, 32 KiB, one launch of ours 4.2 us",
+        "2 ranks, 32 KiB, gathered over gloo and summed in order 4.2 us",
         "2 ranks, 32 KiB, gloo, then torch - failed: alas",
-        "2 ranks, 1 MiB, one launch of ours 9.0 us",
+        "2 ranks, 1 MiB, gathered over gloo and summed in order 9.0 us",
     ]
     assert lines[5:] == [
         "1 chat, 1 rank 125.0 tok/s a step 8.000 ms",
