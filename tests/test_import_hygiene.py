@@ -114,6 +114,6 @@ def test_help_and_the_chats_load_nothing_of_a_server() -> None:
 
 
 def test_a_reply_without_code_loads_no_pygments() -> None:
-    drawn = "from pagedchat.view.markdown.stream import MarkdownDocument\nMarkdownDocument(40).update({!r}, finished=True)"
+    drawn = "from pagedchat.view.markdown import stream\nstream.MarkdownDocument(40).update({!r}, finished=True)"
     assert loaded_after(drawn.format("Some *words*, `and` more."), ("pygments",)) == []
     assert loaded_after(drawn.format("```python\nx = 1\n```\n"), ("pygments",)) == ["pygments"]
