@@ -16,9 +16,9 @@ from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, e
 DEFAULT_ENTRY = command("pagedchat.service.child")
 GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
-_MOST_TOGETHER = 8
-"""Messages that go out in one piece; where many ask at once, each by itself would cost a call of the system, and a
-turn of the engine's reader in the middle of a step."""
+_MOST_TOGETHER = 64
+"""Messages that go out in one piece. Where many ask at once the engine has their prompts in one step, and not the
+first by itself and the others in steps that also decode; nor does its reader wake in the middle of a step for each."""
 
 
 class EngineProcess:

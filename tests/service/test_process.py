@@ -8,7 +8,7 @@ from pagedchat.config import EngineConfig
 from pagedchat.events import EngineEvent, EngineReady, LoadProgress, RunState
 from pagedchat.service.commands import Pause
 from pagedchat.service.log_file import LogFile
-from pagedchat.service.process import EngineProcess, _Connection
+from pagedchat.service.process import _MOST_TOGETHER, EngineProcess, _Connection
 from pagedchat.service.wire import command_reader
 from tests.service.fake_engine import ENTRY
 
@@ -50,16 +50,16 @@ async def test_what_is_said_in_one_turn_goes_out_together_but_never_much_at_a_ti
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_unix_connection(lambda: Counting(lambda _: None), sock=ours)
     with theirs:
-        for _ in range(20):
+        for _ in range(2 * _MOST_TOGETHER + 4):
             connection.send(Pause())
-        assert written == [8, 8]
+        assert written == [_MOST_TOGETHER, _MOST_TOGETHER]
         await asyncio.sleep(0)
-        assert written == [8, 8, 4]
+        assert written[2:] == [4]
         connection.send(Pause())
         connection.end()
-        assert written == [8, 8, 4, 1]
+        assert written[3:] == [1]
         await asyncio.sleep(0)
-        assert len([*command_reader().feed(theirs.recv(10_000))]) == 21
+        assert len([*command_reader().feed(theirs.recv(100_000))]) == 2 * _MOST_TOGETHER + 5
     connection.abort()
     await connection.lost.wait()
 
