@@ -18,7 +18,7 @@ GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
 _MOST_TOGETHER = 64
 """Messages that go out in one piece. Where many ask at once the engine has their prompts in one step, and not the
-first by itself and the others in steps that also decode; nor does its reader wake in the middle of a step for each."""
+first by itself and the others in steps that also decode; nor does its reader wake amid a step for each."""
 
 
 class EngineProcess:
