@@ -111,3 +111,9 @@ def test_unknown_attribute_of_the_package_is_an_attribute_error() -> None:
 def test_help_and_the_chats_load_nothing_of_a_server() -> None:
     packages = ("starlette", "uvicorn", "websockets", "openai")
     assert loaded_after("import pagedchat.cli.main, pagedchat.cli.serve, pagedchat.tui.app", packages) == []
+
+
+def test_a_reply_without_code_loads_no_pygments() -> None:
+    drawn = "from pagedchat.view.markdown import stream\nstream.MarkdownDocument(40).update({!r}, finished=True)"
+    assert loaded_after(drawn.format("Some *words*, `and` more."), ("pygments",)) == []
+    assert loaded_after(drawn.format("```python\nx = 1\n```\n"), ("pygments",)) == ["pygments"]

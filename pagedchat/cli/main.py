@@ -29,6 +29,7 @@ from pagedchat.cli.standard_streams import (
 from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import CacheConfig, EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.garbage import freeze_once, no_collections
 from pagedchat.remote.address import Address
 from pagedchat.settings.places import remembered_path
 from pagedchat.settings.remembered import remembered_theme
@@ -140,9 +141,11 @@ def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Addres
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
     check_terminal_type()
-    from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
+    with no_collections():
+        from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
 
-    history = _history(args)
+        history = _history(args)
+    freeze_once()
     remembered = remembered_path()
     link: EngineLink
     if history is not None:

@@ -12,6 +12,7 @@ from typing import get_args
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ForkOrigin
+from pagedchat.chat.tree import ROOT
 from pagedchat.chat.turns import Ending, Entry, Role, Turn
 from pagedchat.history.database import Database
 from pagedchat.history.records import ChatRecord
@@ -259,11 +260,12 @@ class HistoryStore:
             return None
         tree, title, tip, draft, system, settings, model, *origin = row
         queue = self._sql.execute("SELECT text FROM queued WHERE chat = ? ORDER BY position", (chat_id,))
+        branches = self._known_tree(tree, {} if trees is None else trees)
         return ChatRecord(
             chat_id, number_of(tree), text_of(title),
-            turns=tuple(self._path(tip)), queue=tuple(text_of(text) for (text,) in queue), draft=text_of(draft),
+            turns=self._path(tip, branches), queue=tuple(text_of(text) for (text,) in queue), draft=text_of(draft),
             system=optional_text(system), settings=text_of(settings), model=text_of(model), origin=_origin(*origin),
-            branches=self._known_tree(tree, {} if trees is None else trees),
+            branches=branches,
         )  # fmt: skip
 
     def _known_tree(self, tree: object, trees: Trees) -> tuple[tuple[Entry, int], ...]:
@@ -275,8 +277,17 @@ class HistoryStore:
         for turn_id, parent, role, text, ending in self._sql.execute(_TREE, (tree,)).fetchall():
             yield Entry(Turn(_role(role), text_of(text)), _ending(ending), turn_id), parent
 
-    def _path(self, tip: int | None) -> list[Entry]:
-        """From the first turn to the tip; in a file that somebody else has written it may go round."""
+    def _path(self, tip: int | None, tree: tuple[tuple[Entry, int], ...]) -> tuple[Entry, ...]:
+        """From the first turn to the tip, which the tree has, unless somebody else has written the file."""
+        known = {entry.turn_id: (entry, parent) for entry, parent in tree}
+        entries, at = [], tip
+        while at in known:
+            entry, at = known[at]
+            entries.append(entry)
+        return tuple(entries[::-1]) if at in (None, ROOT) else tuple(self._path_anywhere(tip))
+
+    def _path_anywhere(self, tip: int | None) -> list[Entry]:
+        """The same whatever trees the turns are said to be of; it may go round."""
         rows = {row[0]: row for row in self._sql.execute(_PATH, {"tip": tip}).fetchall()}
         entries: list[Entry] = []
         while (row := rows.pop(tip, None)) is not None:
@@ -331,13 +342,17 @@ def storable(text: str) -> str:
     return text
 
 
+_ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
+_ENDINGS: dict[str, Ending] = {ending: ending for ending in get_args(Ending)}
+
+
 def _role(text: str) -> Role:
-    return next((role for role in get_args(Role) if role == text), "assistant")
+    return _ROLES.get(text, "assistant")
 
 
 def _ending(text: str) -> Ending:
     """One that is still open in the file was never closed: its program was killed."""
-    return next((ending for ending in get_args(Ending) if ending == text), "interrupted")
+    return _ENDINGS.get(text, "interrupted")
 
 
 def _origin(chat_id: int | None, label: str | None, entries: int | None, prompts: int | None) -> ForkOrigin | None:

@@ -27,6 +27,7 @@ from pagedchat.metrics.histogram import (
 )
 from pagedchat.metrics.phases import PhaseClock, PhaseTimes
 from pagedchat.metrics.token_rate import TokenRate
+from pagedchat.step_batch import Batch, DecodeBatch
 
 _DEFAULT_LENGTH = 2048
 PHASES = tuple(name for name in Timings.__struct_fields__ if name != "attention")
@@ -123,11 +124,11 @@ class MetricsFold:
             self._fold_step(report)
 
     def _fold_step(self, report: StepReport) -> None:
-        num_tokens = sum(len(entry.token_ids) for entry in report.batch)
+        num_tokens, num_computed = _sizes(report.batch)
         self.generation_tokens += num_tokens
         self.rate.add(report.time - report.timings.total, report.time, num_tokens)
         self.last_batch = len(report.batch)
-        self.histograms.iteration_tokens.add(sum(entry.num_prefill + entry.num_decode for entry in report.batch))
+        self.histograms.iteration_tokens.add(num_computed)
         for phase in PHASES:
             self.phase_seconds[phase] += getattr(report.timings, phase)
 
@@ -149,6 +150,15 @@ class MetricsFold:
         if event.num_tokens > 1:
             per_token = (event.duration - event.time_to_first_token) / (event.num_tokens - 1)
             self.histograms.request_per_token.add(per_token)
+
+
+def _sizes(batch: Batch) -> tuple[int, int]:
+    """Tokens that were sampled, and that were computed."""
+    if type(batch) is DecodeBatch:
+        return len(batch), len(batch)
+    return sum(len(entry.token_ids) for entry in batch), sum(
+        entry.num_prefill + entry.num_decode for entry in batch
+    )
 
 
 def _added(one: Counters, other: Counters) -> Counters:

@@ -1,5 +1,6 @@
 """How long replies wait, prefill and decode, read off the step reports by the engine's own clock."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pagedchat.cache_events import (
@@ -11,6 +12,7 @@ from pagedchat.cache_events import (
     SequenceScheduled,
 )
 from pagedchat.events import StepReport
+from pagedchat.step_batch import BatchEntry, DecodeBatch
 
 
 @dataclass(slots=True)
@@ -57,8 +59,8 @@ class PhaseClock:
         self.gaps, self.finished = {}, []
         for event in report.events:
             self._fold_event(event, report)
-        for entry in report.batch:
-            if entry.token_ids and (marks := self._marks.get(entry.seq_id)) is not None:
+        for seq_id in report.batch.seq_ids if type(report.batch) is DecodeBatch else _sampled(report.batch):
+            if (marks := self._marks.get(seq_id)) is not None:
                 self._mark_token(marks, report.time)
         for seq_id in self._ended:
             self._end(seq_id)
@@ -92,6 +94,11 @@ class PhaseClock:
             return
         queued, prefill = marks.scheduled - marks.asked, marks.first_token - marks.scheduled
         self.finished.append(PhaseTimes(queued, prefill, marks.last_token - marks.first_token))
+
+
+def _sampled(batch: Iterable[BatchEntry]) -> list[int]:
+    """Sequences that got tokens."""
+    return [entry.seq_id for entry in batch if entry.token_ids]
 
 
 def _mark_scheduled(marks: _Marks, report: StepReport) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from pagedchat.server.http.access import Access
+from pagedchat.server.http.direct import CLIENT_GONE, Direct, Endpoint
 from pagedchat.server.http.endpoints.chat import chat_completions
 from pagedchat.server.http.endpoints.completions import completions
 from pagedchat.server.http.endpoints.models import model, models
@@ -44,7 +45,7 @@ def build_app(
         stack.append(
             Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
         )
-    stack.append(Middleware(Access, api_key=api_key, origins=origins))
+    stack += [Middleware(Access, api_key=api_key, origins=origins), Middleware(Direct, endpoints=_GENERATING)]
     app = Starlette(
         routes=[*_routes(), *more_routes],
         middleware=stack,
@@ -59,13 +60,18 @@ def build_app(
     return app
 
 
+_GENERATING: dict[str, Endpoint] = {
+    "/v1/completions": completions,
+    "/v1/chat/completions": chat_completions,
+    "/v1/responses": responses,
+}
+
+
 def _routes() -> list[BaseRoute]:
     return [
         Route("/v1/models", models),
         Route("/v1/models/{model:path}", model),
-        Route("/v1/completions", completions, methods=["POST"]),
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/v1/responses", responses, methods=["POST"]),
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _GENERATING.items()),
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/detokenize", detokenize, methods=["POST"]),
         Route("/health", health),
@@ -84,4 +90,4 @@ async def _on_api_error(_request: Request, error: Exception) -> Response:
 
 async def _on_client_gone(_request: Request, _error: Exception) -> Response:
     """Nobody reads it."""
-    return Response(status_code=499)
+    return Response(status_code=CLIENT_GONE)

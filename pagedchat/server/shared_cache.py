@@ -112,10 +112,11 @@ class SharedCache:
                 self._numbers.made_of(event.seq_id, event.child_id)
             elif isinstance(event, SequenceOpened):
                 self._numbers.made_of(event.for_seq_id, event.seq_id)
-            for watcher, heard, new in zip(following, told, tokens, strict=True):
-                seen = watcher.eyes.event(event, partial(self.knows, watcher))
-                heard.append(seen)
-                new.update(_tokens_in(seen))
+            if following:
+                for watcher, heard, new in zip(following, told, tokens, strict=True):
+                    seen = watcher.eyes.event(event, partial(self.knows, watcher))
+                    heard.append(seen)
+                    new.update(_tokens_in(seen))
             mirror.apply_event(event)
             self._settle(mirror, event)
         return told

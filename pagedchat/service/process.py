@@ -16,6 +16,9 @@ from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, e
 DEFAULT_ENTRY = command("pagedchat.service.child")
 GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
+_MOST_TOGETHER = 64
+"""Messages that go out in one piece. Where many ask at once the engine has their prompts in one step, and not the
+first by itself and the others in steps that also decode; nor does its reader wake amid a step for each."""
 
 
 class EngineProcess:
@@ -118,6 +121,8 @@ class _Connection(asyncio.Protocol):
         self._writer = FrameWriter()
         self._transport: asyncio.WriteTransport
         self._reading: asyncio.ReadTransport
+        self._unsent = bytearray()
+        self._num_unsent = 0
         self._held = self._hears_all = self._has_ended = False
 
     def hold(self, held: bool) -> None:
@@ -131,13 +136,25 @@ class _Connection(asyncio.Protocol):
         self._hears_all = True
 
     def send(self, message: Inbound) -> None:
-        self.write(bytes(self._writer.frame(message)))
+        """With what else is sent in this turn of the event loop."""
+        self._unsent += self._writer.frame(message)
+        self._num_unsent += 1
+        if self._num_unsent == 1:
+            asyncio.get_running_loop().call_soon(self._send_all)
+        elif self._num_unsent >= _MOST_TOGETHER:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        data, self._unsent, self._num_unsent = bytes(self._unsent), bytearray(), 0
+        if data:
+            self.write(data)
 
     def write(self, data: bytes) -> None:
         if not (self._has_ended or self._transport.is_closing()):
             self._transport.write(data)
 
     def end(self) -> None:
+        self._send_all()
         if not self._transport.is_closing():
             self._has_ended = True
             self._transport.write_eof()

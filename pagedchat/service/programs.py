@@ -1,8 +1,9 @@
 """Requests of programs, beside the sessions of screens: opened, run and closed, and told as they come.
 
 A program wants its tokens when they are there, not when a screen draws. So they are told after the very step, all
-that is new in one event, as far as telling takes no more than a twentieth of the time; first tokens and ends are
-told in any case. Knows the engine core and prompts; no process, no socket.
+that is new in one event, as far as telling takes no more than a twentieth of the time, and no more often than they
+can be passed on; first tokens and ends are told in any case. Knows the engine core and prompts; no process, no
+socket.
 """
 
 import logging
@@ -27,6 +28,9 @@ log = logging.getLogger("pagedchat.engine")
 
 _SHARE = 1 / 20
 """Of the time, what telling what is not urgent may take."""
+_APART = 1 / 4000
+"""Seconds between two outputs that are not urgent: a server, which passes on each of them by itself, has to keep up
+with many requests, and eyes see no difference."""
 _LONGEST = 1 / 30
 """Seconds; but all is told as often as that."""
 _OWN_ERROR_HINT = "Other requests go on. Ask again; the engine's log has the details."
@@ -166,12 +170,13 @@ class Programs:
     def tell_all(self) -> None:
         """Tell all that is new."""
         started = self._clock()
-        self._tell(self._requests.take_news())
+        num_told = self._tell(self._requests.take_news())
         ended = self._clock()
-        self._next_time = ended + min(_LONGEST, (ended - started) / _SHARE)
+        self._next_time = ended + min(_LONGEST, max((ended - started) / _SHARE, num_told * _APART))
 
-    def _tell(self, requests: Iterable[Request[int]]) -> None:
+    def _tell(self, requests: Iterable[Request[int]]) -> int:
         outputs = {request.key: self._requests.output(request, repeats_prompt=False) for request in requests}
         if outputs:
             self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))
         self.is_busy = len(self._requests) > 0 or self._requests.are_urgent
+        return len(outputs)

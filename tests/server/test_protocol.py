@@ -10,7 +10,8 @@ import pytest
 import uvicorn
 
 from pagedchat.server.listening import listen
-from pagedchat.server.protocol import http_protocol
+from pagedchat.server.protocol import _HeadWithBody, http_protocol
+from pagedchat.server.when_gone import WHEN_GONE
 
 HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
@@ -24,9 +25,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def serving(served: Any = app) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     listener = listen("127.0.0.1", 0)
-    config = uvicorn.Config(app, http=http_protocol(), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        served, http=http_protocol(), lifespan="off", log_config=None, timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server.serve(sockets=[listener]))
@@ -69,6 +72,81 @@ async def test_what_has_no_end_ends_the_connection(begun: bytes, more: bytes) ->
                 await writer.drain()
                 await asyncio.sleep(0)
             assert (await reader.read()).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+
+
+# --- what goes out ------------------------------------------------------------------------------------
+
+
+class Cycle:
+    """As much of an answer of uvicorn's as matters."""
+
+    def __init__(self) -> None:
+        self.response_started = False
+        self.transport: Any = self
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+
+def test_the_head_goes_out_with_the_beginning_of_the_body() -> None:
+    cycle = Cycle()
+    transport = _HeadWithBody(cycle)
+    transport.write(b"100 Continue")
+    cycle.response_started = True
+    for piece in (b"head ", b"body", b"more", b"end"):
+        transport.write(piece)
+    assert cycle.sent == [b"100 Continue", b"head body", b"more", b"end"]
+    assert not transport.is_closing()
+
+
+def test_a_head_without_a_body_goes_out_before_the_connection_is_closed() -> None:
+    cycle = Cycle()
+    transport = _HeadWithBody(cycle)
+    cycle.response_started = True
+    transport.write(b"head")
+    transport.close()
+    assert (cycle.sent, cycle.is_closed) == ([b"head"], True)
+
+
+async def test_an_answer_to_head_has_a_head_and_nothing_else() -> None:
+    async with serving() as (reader, writer):
+        for _ in range(2):
+            writer.write(HEAD.replace(b"GET", b"HEAD") + b"\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
+
+
+# --- who has gone -------------------------------------------------------------------------------------
+
+
+async def test_who_wants_to_hear_that_a_client_has_gone_is_told_once() -> None:
+    gone, asked = asyncio.Event(), asyncio.Event()
+    told: list[str] = []
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        when_gone = scope["extensions"][WHEN_GONE]
+        when_gone.add(lambda: told.append("never"))
+        when_gone.discard(when_gone._listeners[0])
+        when_gone.add(lambda: (told.append("gone"), gone.set()))
+        asked.set()
+        await gone.wait()
+        when_gone.add(lambda: told.append("late"))
+
+    async with serving(waits) as (_, writer):
+        writer.write(HEAD + b"\r\n")
+        await asked.wait()
+        assert told == []
+        writer.transport.abort()
+        await gone.wait()
+        await asyncio.sleep(0)
+        assert told == ["gone", "late"]
 
 
 async def test_small_writes_are_not_held_back() -> None:

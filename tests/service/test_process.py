@@ -1,13 +1,15 @@
 """One engine process as the UI sees it, after its end too."""
 
 import asyncio
+import socket
 import sys
 
 from pagedchat.config import EngineConfig
 from pagedchat.events import EngineEvent, EngineReady, LoadProgress, RunState
 from pagedchat.service.commands import Pause
 from pagedchat.service.log_file import LogFile
-from pagedchat.service.process import EngineProcess
+from pagedchat.service.process import _MOST_TOGETHER, EngineProcess, _Connection
+from pagedchat.service.wire import command_reader
 from tests.service.fake_engine import ENTRY
 
 
@@ -34,6 +36,32 @@ async def test_what_is_said_after_the_end_is_heard_by_nobody(tmp_path) -> None:
     process.send(Pause())  # a prompt and then the key that quits, both of them typed at once
     await closing
     assert await process.wait() == 0
+
+
+async def test_what_is_said_in_one_turn_goes_out_together_but_never_much_at_a_time() -> None:
+    ours, theirs = socket.socketpair()
+    written: list[int] = []
+
+    class Counting(_Connection):
+        def write(self, data: bytes) -> None:
+            written.append(len([*command_reader().feed(data)]))
+            super().write(data)
+
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_unix_connection(lambda: Counting(lambda _: None), sock=ours)
+    with theirs:
+        for _ in range(2 * _MOST_TOGETHER + 4):
+            connection.send(Pause())
+        assert written == [_MOST_TOGETHER, _MOST_TOGETHER]
+        await asyncio.sleep(0)
+        assert written[2:] == [4]
+        connection.send(Pause())
+        connection.end()
+        assert written[3:] == [1]
+        await asyncio.sleep(0)
+        assert len([*command_reader().feed(theirs.recv(100_000))]) == 2 * _MOST_TOGETHER + 5
+    connection.abort()
+    await connection.lost.wait()
 
 
 async def test_a_process_that_is_not_listened_to_is_heard_later(tmp_path) -> None:

@@ -104,6 +104,23 @@ def test_telling_takes_no_more_than_a_twentieth_of_the_time_but_beginnings_and_e
     assert 5 < len(told(rig, 1)) < 30
 
 
+def test_of_many_requests_no_more_is_told_in_a_second_than_can_be_passed_on() -> None:
+    rig = EngineRig()
+    for number in range(1, 21):
+        rig.send(add(number, "a", max_tokens=40))
+    rig.step()
+    assert all(len(told(rig, number)) == 1 for number in range(1, 21))  # those that begin are told at once
+    rig.publisher.flush()
+    began = rig.clock.now
+    while rig.loop.may_step:
+        rig.clock.advance(-0.0095)  # a step takes half a millisecond
+        rig.step()
+    seconds = rig.clock.now - began
+    outputs = [told(rig, number) for number in range(1, 21)]
+    assert all(sum(len(output.outputs[0].token_ids) for output in each) == 40 for each in outputs)
+    assert 3 <= len(outputs[0]) - 2 <= seconds * 4000 / 20 + 1  # beside the first one and the last
+
+
 def test_who_wants_the_end_alone_is_told_nothing_before() -> None:
     rig = EngineRig()
     rig.send(add(1, max_tokens=9, output_kind=FINAL), add(2, "Other", max_tokens=9))

@@ -15,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 from pagedchat.errors import PagedChatError
 from pagedchat.server.admission import Admission, Answer
 from pagedchat.server.http.errors import ApiError, Naming, from_engine, not_ready, unexpected
+from pagedchat.server.http.streaming import DONE
+from pagedchat.server.when_gone import WHEN_GONE, WhenGone
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class Writer:
         self._send = send
         self.begun = False
         """Whether a status has been sent, so that an error can only be one more event."""
+        self.has_ended = False
 
     async def whole(self, body: bytes) -> None:
         """All of it at once, as JSON."""
@@ -56,6 +59,7 @@ class Writer:
         """After the last event, which may be given."""
         if not self.begun:
             await self._begin(_EVENTS)
+        self.has_ended = True
         await self._send({"type": "http.response.body", "body": frames, "more_body": False})
 
     async def _begin(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -77,13 +81,14 @@ def whole(body: Callable[[], Awaitable[bytes]]) -> Work:
 
 
 def stream(frames: Callable[[], AsyncGenerator[bytes, None]]) -> Work:
-    """Work whose results are events."""
+    """Work whose results are events, the last of which goes out with the end of the answer."""
 
     async def work(writer: Writer) -> None:
         async with aclosing(frames()) as each:
             async for frame in each:
-                await writer.events(frame)
-        await writer.end()
+                await (writer.end if frame.endswith(DONE) else writer.events)(frame)
+        if not writer.has_ended:
+            await writer.end()
 
     return work
 
@@ -112,7 +117,7 @@ class GeneratedAnswer(Response):
             return
         writer = Writer(send)
         with self._admission.inside(self._count):
-            error = await self._until_over(writer, receive)
+            error = await self._until_over(writer, scope, receive)
         if error is None:
             return
         if writer.begun:
@@ -131,14 +136,14 @@ class GeneratedAnswer(Response):
                 return not_ready("The server is about to end.")
         return None
 
-    async def _until_over(self, writer: Writer, receive: Receive) -> ApiError | None:
+    async def _until_over(self, writer: Writer, scope: Scope, receive: Receive) -> ApiError | None:
         """Until the work is done, its client has gone, or it is cut; what is to be told of it.
 
         The work is done by the task that is here, which whoever ends it cancels: a task less for each request.
         """
         interruption = _Interruption()
-        gone = asyncio.ensure_future(_client_has_gone(receive))
-        gone.add_done_callback(interruption.client_has_gone)
+        watched = _watched(scope, receive)
+        watched.add(interruption.client_has_gone)
         self._admission.on_cut.add(interruption.is_cut)
         try:
             await self._work(writer)
@@ -149,7 +154,7 @@ class GeneratedAnswer(Response):
         finally:
             interruption.is_over = True
             self._admission.on_cut.discard(interruption.is_cut)
-            gone.cancel()
+            watched.discard(interruption.client_has_gone)
         return None
 
     def _told(self, error: Exception) -> ApiError:
@@ -172,10 +177,9 @@ class _Interruption:
         self.is_over = False
         """Set when there is nothing left to end."""
 
-    def client_has_gone(self, gone: "asyncio.Future[None]") -> None:
+    def client_has_gone(self) -> None:
         """Nobody reads the rest."""
-        if not gone.cancelled():
-            self._end()
+        self._end()
 
     def is_cut(self) -> None:
         """The server ends."""
@@ -197,6 +201,29 @@ class _Interruption:
             self._task.cancel()
 
 
-async def _client_has_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _watched(scope: Scope, receive: Receive) -> "WhenGone | _Awaited":
+    """Tells when the client has gone: its connection, where that can, or else a task that waits for it."""
+    told: WhenGone | None = scope.get("extensions", {}).get(WHEN_GONE)
+    return told if told is not None else _Awaited(receive)
+
+
+class _Awaited:
+    """As `WhenGone`, for one listener, by ASGI's own means."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    def add(self, listener: Callable[[], None]) -> None:
+        def over(gone: "asyncio.Future[None]") -> None:
+            if not gone.cancelled():
+                listener()
+
+        self._waiting = asyncio.ensure_future(self._gone())
+        self._waiting.add_done_callback(over)
+
+    def discard(self, _listener: Callable[[], None]) -> None:
+        self._waiting.cancel()
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

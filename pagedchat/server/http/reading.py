@@ -59,13 +59,15 @@ class BodyReader(Generic[T]):
 
     async def _whole(self, request: Request, most: int) -> bytes:
         pieces: list[bytes] = []
-        size = 0
-        async for piece in request.stream():
+        size, more = 0, True
+        while more and size <= _PATIENCE * most:
+            received = await request.receive()
+            if received["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece, more = received.get("body", b""), received.get("more_body", False)
             size += len(piece)
             if size <= most:
                 pieces.append(piece)
-            elif size > _PATIENCE * most:
-                break
         if size > most:
             message = f"The body has more than {format_size(most)}, which is the most that is read."
             raise ApiError(413, message, self.naming.prompt, "request_too_large")

@@ -1,6 +1,7 @@
 """What a body says of how tokens are chosen -> `SamplingParams`. Bounds are theirs."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ _SAME = tuple(
     )
 )  # fmt: skip
 """Names that body and parameters share."""
+_values = attrgetter(*_SAME)
 _GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 """Older releases of vLLM."""
 
@@ -36,7 +38,7 @@ def sampling_params(body: Sampled, defaults: Mapping[str, Any], **own: Any) -> S
         InvalidValueError: a value outside what it may be.
         ApiError: fields that contradict each other.
     """
-    given = {name: value for name in _SAME if (value := getattr(body, name)) is not None}
+    given = {name: value for name, value in zip(_SAME, _values(body), strict=True) if value is not None}
     said = {name: value for name, value in own.items() if value is not None}
     stream = bool(body.stream)
     if stream and body.best_of is not None and body.best_of > (body.n or 1):
@@ -57,14 +59,18 @@ def form_field(body: Sampled) -> str | None:
     Raises:
         ApiError: two do.
     """
-    asked = [
-        name for name in ("response_format", "structured_outputs", *_GUIDED) if getattr(body, name) is not None
-    ]
+    asked = [name for name, value in zip(_FORMS, _forms(body), strict=True) if value is not None]
+    if not asked:
+        return None
     if body.response_format is not None and body.response_format.type == "text":
         asked.remove("response_format")
     if len(asked) > 1:
         raise ApiError(400, f"{' and '.join(asked)} both ask for a form. Give one of them.", asked[0])
     return asked[0] if asked else None
+
+
+_FORMS = ("response_format", "structured_outputs", *_GUIDED)
+_forms = attrgetter(*_FORMS)
 
 
 def form_of(body: Sampled, name: str) -> StructuredOutputsParams:

@@ -92,8 +92,15 @@ class PaneScreen(GroupScreen):
         yield self._hints
         yield self._keys
 
+    @property
+    def _has_text(self) -> bool:
+        """Whether the text of all chats in sight is laid out."""
+        return all(pane.transcript.is_laid_out for pane in self._panes if pane.display)
+
     def on_mount(self) -> None:
         """Begin in the first chat, or where it was left, with what was typed into it already."""
+        if any(chat.entries for chat in self._groups.chats):
+            self.paint_when_made(lambda: self._has_text)
         self.focus_chat(self.focused_chat)
         self.takes_keys = True
         self.post_message(self.CanBeTypedIn())

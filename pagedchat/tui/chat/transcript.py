@@ -189,6 +189,11 @@ class Transcript(FollowingView, can_focus=False):
         """Said while the chat is empty, from the next `refresh_view` on."""
         self._note, self._shown = note, None
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether there is a row for everything that it has to show."""
+        return self._width > 0
+
     def _lay_out(self) -> None:
         width = self.scrollable_content_region.width
         if width <= GUTTER:

@@ -5,7 +5,9 @@ panes and panels that change in different corners the box is the screen, and mos
 nobody has changed.
 """
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import Callable, Iterable
 
 from textual import events
 from textual._compositor import ChopsUpdate, Compositor, ReflowResult
@@ -13,6 +15,9 @@ from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
+
+MOST_WAIT = 0.25
+"""Seconds for which a first frame waits for what it is to show."""
 
 
 class SparseCompositor(Compositor):
@@ -83,6 +88,30 @@ class SparseScreen(Screen[None]):
         """The widget that got a key, until it is painted."""
         self._is_late = False
         """Whether something was not painted because the terminal was behind."""
+        self._is_made: Callable[[], bool] | None = None
+        """Whether there is what the first frame waits for; None: it has no need to wait, or was painted."""
+        self._paint_at = 0.0
+        """When it is painted at the latest; 0: it was not to be painted yet."""
+        self._will_look = False
+
+    def paint_when_made(self, is_made: Callable[[], bool]) -> None:
+        """The first frame waits, for a moment, until this is so: else it would be drawn twice, the first time
+        without text."""
+        self._is_made = is_made
+
+    def _compositor_refresh(self) -> None:
+        """Paint, unless the first frame waits for what is being made."""
+        self._paint_at = self._paint_at or time.monotonic() + MOST_WAIT
+        if self._is_made is None or self._is_made() or time.monotonic() >= self._paint_at:
+            self._is_made = None
+            super()._compositor_refresh()
+        elif not self._will_look:
+            self._will_look = True
+            asyncio.get_running_loop().call_soon(self.call_later, self._look_again)  # others have a turn before
+
+    def _look_again(self) -> None:
+        self._will_look = False
+        self._compositor_refresh()
 
     def hurry(self, widget: Widget) -> None:
         """What is about to change in this widget is waited for."""

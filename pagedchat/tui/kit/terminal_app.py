@@ -20,6 +20,7 @@ from textual.filter import LineFilter
 from pagedchat.errors import PagedChatError
 from pagedchat.service.log_file import LogFile
 from pagedchat.tui.kit.glyph_filter import GlyphFilter
+from pagedchat.tui.kit.lazy_stylesheet import LazyStylesheet
 from pagedchat.tui.kit.plain_toasts import PlainToasts
 from pagedchat.tui.kit.terminal_driver import TerminalDriver
 
@@ -44,6 +45,7 @@ class TerminalApp(PlainToasts):
 
     def __init__(self, *, ascii_only: bool = False) -> None:
         super().__init__()
+        self.stylesheet = LazyStylesheet(variables=self.get_css_variables())
         self.ascii = ascii_only
         """As above."""
         self._glyphs = GlyphFilter(ascii_only=ascii_only)

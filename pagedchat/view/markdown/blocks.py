@@ -9,18 +9,20 @@ letter and no digit of a model is ever left out.
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from pagedchat.chat.visible import VisibleText
 from pagedchat.view.chats.wrap import chopped
-from pagedchat.view.markdown.code import Colored, colored_code
 from pagedchat.view.markdown.inline import InlineText, inline_lines
 from pagedchat.view.markdown.pieces import FRAME, INDENT, LABEL, PAD, Piece, Pieces, cut, in_source, text_of
 from pagedchat.view.markdown.plain import TextRow, wrapped
 from pagedchat.view.markdown.tables import Cell, Table, table_rows
+
+if TYPE_CHECKING:
+    from pagedchat.view.markdown.code import Colored
 
 CODE = "codeblock"
 """The style that rows of code are filled with."""
@@ -87,7 +89,7 @@ def top_blocks(drawn: VisibleText) -> list[TopBlock]:
     return blocks
 
 
-def code_rows(colored: Colored, place: int, drawn: VisibleText, base: int, width: int) -> list[TextRow]:
+def code_rows(colored: "Colored", place: int, drawn: VisibleText, base: int, width: int) -> list[TextRow]:
     """Rows of one line of code, which begins at `place`."""
     pieces: list[Piece] = []
     for text, style in colored:
@@ -238,6 +240,8 @@ class _Walk:
         self._emit_lines([_styled(line, style) for line in inline_lines(text, inline.children or [])], first, last)
 
     def _code(self, token: Token) -> None:
+        from pagedchat.view.markdown.code import colored_code  # noqa: PLC0415 - loads Pygments
+
         first, last = _line_range(token)
         lines = token.content.removesuffix("\n").split("\n") if token.content else []
         closed = self._finished or last - first > len(lines)

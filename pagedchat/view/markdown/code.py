@@ -1,5 +1,7 @@
 """Colours of source code: which characters are a keyword, a name, a string. Knows languages by Pygments, no rows.
 
+Whoever draws a text without code does without this module, and starts sooner.
+
 While a block of code is being written its lines are coloured as they come, each with what the lines before it left
 open; of a finished block all lines together, because some languages end a comment many lines below.
 """
@@ -12,11 +14,11 @@ from pygments.lexer import ExtendedRegexLexer, Lexer, RegexLexer
 from pygments.lexers import get_all_lexers, get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, Token
 
+from pagedchat.view.markdown.pieces import MAX_CODE
+
 Colored = tuple[tuple[str, str], ...]
 """`(text, style)` of one line, from its start to its end; the style is empty for plain text."""
 
-MAX_CODE = 20_000
-"""Characters of a block that are looked at together; a longer one keeps the colours of its single lines."""
 MAX_LINE = 1_000
 """Characters of a line that is coloured: what is longer is data."""
 _MAX_RULES = 20

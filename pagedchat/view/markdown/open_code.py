@@ -6,7 +6,6 @@ from markdown_it.token import Token
 
 from pagedchat.chat.visible import visible
 from pagedchat.view.markdown.blocks import code_rows, label_rows
-from pagedchat.view.markdown.code import colored_line
 from pagedchat.view.markdown.plain import TextRow
 
 
@@ -48,6 +47,8 @@ class OpenCode:
         drawn = visible(source)
         text = drawn.text.rstrip("\n")
         indent = min(self._indent, len(text) - len(text.lstrip(" ")))
+        from pagedchat.view.markdown.code import colored_line  # noqa: PLC0415 - loads Pygments
+
         colored, state = colored_line(self._language, text[indent:], self._state)
         if whole:
             self._state = state

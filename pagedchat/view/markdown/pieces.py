@@ -10,6 +10,8 @@ FRAME, PAD, COLUMN, INDENT, LABEL = "frame", "pad", "column", "indent", "label"
 columns, the room before what is nested; and of the word above a block of code."""
 _COPIED = {FRAME: "", PAD: "", COLUMN: "\t", LABEL: ""}
 """What is copied of them; of all else what is drawn."""
+MAX_CODE = 20_000
+"""Characters of a block of code that are looked at together; a longer one keeps the colours of its single lines."""
 
 
 class Piece(NamedTuple):

@@ -8,9 +8,8 @@ import re
 
 from pagedchat.chat.visible import visible
 from pagedchat.view.markdown.blocks import markdown_rows, top_blocks
-from pagedchat.view.markdown.code import MAX_CODE
 from pagedchat.view.markdown.open_code import OpenCode
-from pagedchat.view.markdown.pieces import Piece
+from pagedchat.view.markdown.pieces import MAX_CODE, Piece
 from pagedchat.view.markdown.plain import PlainDocument, TextRow, first_difference, written_rows
 from pagedchat.view.markdown.thoughts import Tag, find_tag, may_be_tag, num_words, thought_line
 

@@ -12,7 +12,8 @@ from pagedchat.view.sentences.words import count
 
 _NAMES = "think|thinking|thought|reasoning"
 _TAG = re.compile(rf"^[ ]{{0,3}}(?:<(?P<opens>{_NAMES})>|</(?P<closes>{_NAMES})>[ \t]*(?=[\r\n]|\Z))", re.MULTILINE)
-_WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_WORD = r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
+"""Takes 3 ms to compile, which chats without thoughts do without."""
 _OPENING_TAGS = tuple(f"<{name}>" for name in _NAMES.split("|"))
 FOLDED, OPENED = "►", "▼"
 
@@ -44,7 +45,7 @@ def may_be_tag(line: str) -> bool:
 
 def num_words(text: str) -> int:
     """Words; an ideograph is one."""
-    return sum(1 for _ in _WORD.finditer(text))
+    return sum(1 for _ in re.finditer(_WORD, text))
 
 
 def thought_line(words: int, start: int, end: int, *, finished: bool, opened: bool) -> Piece:

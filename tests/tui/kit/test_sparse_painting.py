@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import time
+from typing import Any
 
+import pytest
 from textual._compositor import ChopsUpdate
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -12,7 +15,7 @@ from textual.widgets import Static
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.app import PagedChatApp
-from pagedchat.tui.kit.sparse_painting import SparseCompositor, SparseScreen, changed_rows
+from pagedchat.tui.kit.sparse_painting import MOST_WAIT, SparseCompositor, SparseScreen, changed_rows
 from pagedchat.view.options import UiOptions
 from tests.fakes_tui import FakeEngineLink
 
@@ -125,6 +128,55 @@ async def test_where_somebody_types_is_painted_without_waiting_for_the_clock(mon
         await pilot.press("x")  # and no `pause`: that would paint
         assert app.focused is not None
         assert any(area.overlaps(app.focused.region) for areas in painted for area in areas)
+
+
+class Waiting(Corners):
+    """Is painted once its boxes have their text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts = [""]
+        self.looks = 0
+
+    def on_mount(self) -> None:
+        self.paint_when_made(self.is_ready)
+
+    def is_ready(self) -> bool:
+        self.looks += 1
+        self.texts = ["made"] if self.looks > 5 else self.texts
+        return self.texts == ["made"]
+
+
+class WaitingApp(App[None]):
+    def get_default_screen(self) -> Screen[None]:
+        return Waiting()
+
+
+@pytest.mark.parametrize("is_ever_ready", [True, False])
+async def test_a_first_frame_waits_for_what_it_is_to_show_but_not_for_long(monkeypatch, is_ever_ready) -> None:
+    painted: list[tuple[float, list[str]]] = []
+    paint = SparseCompositor.render_update
+
+    def watched(self: SparseCompositor, *args: Any, **options: Any) -> Any:
+        painted.append((time.monotonic(), list(app.screen.texts)))
+        return paint(self, *args, **options)
+
+    monkeypatch.setattr(SparseCompositor, "render_update", watched)
+    if not is_ever_ready:
+        monkeypatch.setattr(Waiting, "is_ready", lambda _: False)
+    app = WaitingApp()
+    began = time.monotonic()
+    async with app.run_test(size=SIZE) as pilot:
+        while not painted:
+            await pilot.pause(0.01)
+        when, texts = painted[0]
+        assert texts == (["made"] if is_ever_ready else [""])
+        assert is_ever_ready or when - began >= MOST_WAIT
+        assert "a" in "".join(whole(app))
+        app.screen.query_one(Static).update("later")
+        before = len(painted)
+        await pilot.pause(0.05)
+        assert len(painted) > before
 
 
 async def test_a_terminal_that_is_behind_gets_no_frame_and_then_one_with_everything(monkeypatch) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagedchat.view.markdown.code import MAX_CODE, colored_code
+from pagedchat.view.markdown.code import colored_code
+from pagedchat.view.markdown.pieces import MAX_CODE
 
 LANGUAGES = ["python", "js", "c", "json", "html", "bash", "diff", "yaml", "cython", "nothing", "", "tex"]
 

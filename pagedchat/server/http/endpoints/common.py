@@ -1,5 +1,6 @@
 """What endpoints do alike: is there an engine, which model is meant, how many tokens there were."""
 
+import random
 import secrets
 import time
 from dataclasses import replace
@@ -71,9 +72,9 @@ def parameters(
     field = form_field(body)
     if field is not None and form is not None:
         raise ApiError(400, f"{field} asks for a form, and tool_choice for another.", field)
-    asked_by = naming.renamed.get(field, field) if field is not None else "tools"
-    renamed = {"structured_outputs": asked_by, **naming.renamed}
-    naming = replace(naming, renamed=renamed)
+    if field is not None or form is not None:
+        asked_by = naming.renamed.get(field, field) if field is not None else "tools"
+        naming = replace(naming, renamed={"structured_outputs": asked_by, **naming.renamed})
     try:
         if field is not None:
             form = form_of(body, field)
@@ -82,9 +83,12 @@ def parameters(
         raise from_engine(error, naming) from None
 
 
+_numbers = random.Random(secrets.randbits(128))  # noqa: S311 - they are names, not secrets
+
+
 def new_id(prefix: str) -> str:
     """Of an answer."""
-    return f"{prefix}-{secrets.token_hex(12)}"
+    return f"{prefix}-{_numbers.getrandbits(96):024x}"
 
 
 def now() -> int:
