@@ -1,4 +1,5 @@
-// The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, then one draw.
+// The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, then one draw. A row with a
+// mask takes no token but those that it allows: the others have logits of minus infinity from the start.
 //
 //   P[token] = softmax(penalised logits / temperature) over the tokens that the filters leave
 //   token    = first one in the order of the vocabulary whose cumulative P is above u,  u from (seed, position)
@@ -88,6 +89,8 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
            const RowParams* __restrict__ params,  // [num_rows]
            const int* __restrict__ positions,     // [num_rows]: of the tokens to be drawn, in their sequences
            short* counts,                         // [., vocab_size], see Penalties; or null
+           const int* __restrict__ mask_rows,     // [num_rows]: which mask a row has, below 0: none; or null
+           const uint32* __restrict__ masks,      // [., ceil(vocab_size / 32)], see RowSlice; or null
            int* __restrict__ history,             // [history_len, num_rows]: written too; or null
            const int* __restrict__ step,          // [1]: that of the tokens, plus one; with a history
            int vocab_size, int64 row_stride, int count_drawn, int history_len) {
@@ -98,7 +101,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
       counts == nullptr || of_row.counts_row < 0 ? nullptr : counts + of_row.counts_row * vocab_size;
   const Penalties penalties{of_row.repetition_penalty, of_row.reciprocal_penalty, of_row.presence_penalty,
                             of_row.frequency_penalty, row_counts};
-  const RowSlice slice(logits + row * row_stride, penalties, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
+  const int mask_row = mask_rows == nullptr ? -1 : mask_rows[row];
+  const uint32* mask = mask_row < 0 ? nullptr : masks + static_cast<int64>(mask_row) * ceil_div(vocab_size, 32);
+  const RowSlice slice(logits + row * row_stride, penalties, mask, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
   const auto write = [&](int token) {
     token_ids[row] = token;
     if (history != nullptr) history[static_cast<int64>((*step - 1) % history_len) * gridDim.y + row] = token;

@@ -84,7 +84,7 @@ __device__ __forceinline__ void collect_keys(Shared& shared, const RowSlice& who
     const int group = threadIdx.x < TURN_PIECES && item < num_pieces ? shared.winners[item / pieces_of_group] : -1;
     if (group >= 0) {
       const int turn = item % pieces_of_group;
-      const RowSlice slice(row, Penalties{}, whole.vocab_size, group / GROUPS_OF_WARP, NUM_WARPS);
+      const RowSlice slice(row, Penalties{}, nullptr, whole.vocab_size, group / GROUPS_OF_WARP, NUM_WARPS);
       const int lane = group % GROUPS_OF_WARP * GROUP_LANES + turn % GROUP_LANES;
       const int piece = slice.begin + turn / GROUP_LANES * WARP_SIZE + lane;
       if (piece < slice.end) {
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const int count = min(counts[row_index], min(width - 1, MAX_COUNT));
   if (count < 0) return;
   const Element* row = logits + row_index * row_stride;
-  const RowSlice slice(row, Penalties{}, vocab_size, warp, NUM_WARPS);
+  const RowSlice slice(row, Penalties{}, nullptr, vocab_size, warp, NUM_WARPS);
   const int token = chosen[row_index];
   const float of_chosen = __fadd_rn(to_float(row[token]), 0.0f);
   const uint64 chosen_key = argmax_key(of_chosen, token);
