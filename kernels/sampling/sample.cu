@@ -23,7 +23,7 @@
 // As pagedchat/ops/sampling/sample_rows.py packs it.
 struct RowParams {
   float scale;  // log2(e) / temperature; 0: the most likely token
-  int top_k;    // 0: no limit
+  int top_k;    // 0: no limit; below 0: the token that is there stays
   float top_p;  // 1: no limit
   uint32 min_key;
   float repetition_penalty, reciprocal_penalty, presence_penalty, frequency_penalty;
@@ -97,6 +97,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
   __shared__ SampleShared shared;
   const int row = blockIdx.y, warp = threadIdx.x / WARP_SIZE, cluster_warp = blockIdx.x * NUM_WARPS + warp;
   const RowParams of_row = params[row];
+  if (of_row.top_k < 0) return;
   short* row_counts =
       counts == nullptr || of_row.counts_row < 0 ? nullptr : counts + of_row.counts_row * vocab_size;
   const Penalties penalties{of_row.repetition_penalty, of_row.reciprocal_penalty, of_row.presence_penalty,

@@ -45,7 +45,7 @@ def sample(
         counts: `[num_counts, vocab_size]`, int16: how often each token is in the output, plus `IN_PROMPT` if it
             is in the prompt. Rows refer to it by `counts_row`. `None`: no row has penalties.
         count_drawn: whether the drawn tokens are added to their rows' counts.
-        output: `[num_rows]`, int32, written; a new one by default.
+        output: `[num_rows]`, int32, written, but for rows whose token stays; a new one by default.
 
     Returns:
         `output`: the token ids.
@@ -99,7 +99,7 @@ class NextDraw:
             self._launch.queue()
             return
         state = self._state
-        tokens = torch.empty_like(state.token_ids)
+        tokens = state.token_ids.clone()
         _in_torch(self._logits, self._rows, state.positions, self._counts, True, tokens, self._masks)
         state.replace(tokens)
 
@@ -165,6 +165,8 @@ def _in_torch(
     masks: TokenMasks | None,
 ) -> None:
     for i, (row, position) in enumerate(zip(unpack_rows(rows), positions.tolist(), strict=True)):
+        if row.top_k < 0:
+            continue
         of_row = logits[i] if masks is None else masks.of(i, logits[i])
         token_id = sample_row(of_row, row, position & 0xFFFFFFFF, counts)
         output[i] = token_id

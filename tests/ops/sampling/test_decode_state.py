@@ -59,6 +59,20 @@ def test_other_tokens_take_the_place_of_the_most_likely_ones(device: str) -> Non
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_token_that_stays_is_neither_drawn_nor_counted(device: str) -> None:
+    state = make_state([3, 8, 0], device)
+    logits = normal(3, 64, device=device, dtype=torch.float32)
+    advance_by_argmax(state, logits)
+    likely, counts = state.token_ids.tolist(), torch.zeros(2, 64, dtype=torch.int16, device=device)
+    others = torch.zeros(3, 64, device=device)
+    others[:, 9] = 50.0
+    rows = [SampleRow(stays=True), SampleRow(seed=1, counts_row=1), SampleRow(seed=2, counts_row=0, stays=True)]
+    draw_next(state, others, pack_rows(rows).to(device), counts)
+    check_moved_on(state, [3, 8, 0], [likely[0], 9, likely[2]])
+    assert counts.nonzero().tolist() == [[1, 9]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
 @pytest.mark.parametrize("vocab_size", [40, 1003, 50272])
 def test_what_a_mask_allows_is_drawn_as_if_there_were_nothing_else(

@@ -84,12 +84,13 @@ def draw(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
 
 
 def draw_others() -> Results:
-    """Greedy with penalties, drawn, and padding, in place of the most likely tokens."""
-    state, vocab_size = make_state([3, -1, 15], "cpu"), 208
-    logits = logits_of(3, vocab_size, torch.float32)
+    """Greedy with penalties, drawn, padding, and one that stays, in place of the most likely tokens."""
+    state, vocab_size = make_state([3, -1, 15, 7], "cpu"), 208
+    logits = logits_of(4, vocab_size, torch.float32)
     advance_by_argmax(state, logits)
     counts = (torch.arange(2 * vocab_size).view(2, vocab_size) % 5 % 2).short()
     rows = [replace(PENALTIES, temperature=0, counts_row=1), SampleRow(seed=1), replace(PENALTIES, counts_row=0)]
+    rows.append(replace(PENALTIES, counts_row=0, stays=True))
     draw_next(state, logits, pack_rows(rows).clone(), counts)
     return {**all_of(state), "counts": counts}
 

@@ -27,7 +27,7 @@ from pagedchat.runtime.step.sampling_row import rows_of
 from pagedchat.runtime.step.upload import int32, upload
 from pagedchat.runtime.structured.form_rows import FormRows
 
-_PADDING = SampleRow(temperature=0)
+_PADDING = SampleRow(stays=True)
 
 
 class RuledSteps:
