@@ -33,6 +33,8 @@ from tools.measure_sampling import SCHEMA
 FORM = StructuredOutputsParams(json=SCHEMA)
 VOCAB_SIZE: int = OPT_125M["vocab_size"]
 RUNS, STEPS, WARM_UP = 3, 100, 20
+_FIRST_WORD = 300
+"""Bytes and special tokens are before."""
 
 
 def main(arguments: list[str]) -> int:
@@ -110,9 +112,6 @@ def _beginning(grammars: Grammars) -> tuple[list[int], list[int]]:
             return sequence.token_ids, [token for token in allowed if token >= _FIRST_WORD]
         sequence.token_ids += allowed
 
-
-_FIRST_WORD = 300
-"""Bytes and special tokens are before."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
