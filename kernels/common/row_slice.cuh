@@ -24,14 +24,15 @@ struct Penalties {
 struct RowSlice {
   const Element* row;  // [vocab_size]
   Penalties penalties;
+  const uint32* mask;  // [ceil(vocab_size / 32)]: bit i % 32 of word i / 32: whether token i may be chosen; or null
   int vocab_size;
   int skipped;     // logits of other rows in the piece where this row begins
   int begin, end;  // pieces of this warp
   int most;        // pieces that a warp of the row has; at least one
 
-  __device__ __forceinline__ RowSlice(const Element* row, const Penalties& penalties, int vocab_size, int warp,
-                                      int num_warps)
-      : row(row), penalties(penalties), vocab_size(vocab_size) {
+  __device__ __forceinline__ RowSlice(const Element* row, const Penalties& penalties, const uint32* mask,
+                                      int vocab_size, int warp, int num_warps)
+      : row(row), penalties(penalties), mask(mask), vocab_size(vocab_size) {
     skipped = static_cast<int>(reinterpret_cast<uint64>(row) % 16 / sizeof(Element));
     const int num_pieces = ceil_div(skipped + vocab_size, PIECE);
     most = ceil_div(num_pieces, num_warps);
@@ -53,7 +54,16 @@ struct RowSlice {
   // one logit of this row in it can be read as a whole.
   __device__ __forceinline__ uint4 fetch(int piece) const { return load_16(row + first_token(piece)); }
 
-  // What counts as each token's logit; minus infinity outside of the row.
+  // Bit j says whether token `first + j` may be chosen; of tokens that are none it says anything.
+  __device__ __forceinline__ uint32 allowed_from(int first) const {
+    const int word = first >> 5, shift = first & 31;
+    const uint64 low = word >= 0 ? mask[word] : 0;
+    // Rows that begin at 16 bytes have the bits of a piece in one word.
+    const uint64 high = shift > 32 - PIECE && 32 * (word + 1) < vocab_size ? mask[word + 1] : 0;
+    return static_cast<uint32>((high << 32 | low) >> shift);
+  }
+
+  // What counts as each token's logit; minus infinity outside of the row, and for tokens that may not be chosen.
   __device__ __forceinline__ void convert(uint4 bytes, int piece, float (&logits)[PIECE]) const {
     const Row elements = as_row(bytes);
     const int first = first_token(piece);
@@ -63,6 +73,13 @@ struct RowSlice {
 #pragma unroll
       for (int j = 0; j < PIECE; j++) {
         if (static_cast<uint32>(first + j) >= static_cast<uint32>(vocab_size)) logits[j] = NEGATIVE_INFINITY;
+      }
+    }
+    if (mask != nullptr) {
+      const uint32 allowed = allowed_from(first);
+#pragma unroll
+      for (int j = 0; j < PIECE; j++) {
+        if (!(allowed >> j & 1)) logits[j] = NEGATIVE_INFINITY;
       }
     }
     if (penalties.counts != nullptr) {

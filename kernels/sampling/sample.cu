@@ -1,4 +1,5 @@
-// The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, then one draw.
+// The next token of each row of logits: penalties, temperature, min-p, top-k, top-p, then one draw. A row with a
+// mask takes no token but those that it allows: the others have logits of minus infinity from the start.
 //
 //   P[token] = softmax(penalised logits / temperature) over the tokens that the filters leave
 //   token    = first one in the order of the vocabulary whose cumulative P is above u,  u from (seed, position)
@@ -22,7 +23,7 @@
 // As pagedchat/ops/sampling/sample_rows.py packs it.
 struct RowParams {
   float scale;  // log2(e) / temperature; 0: the most likely token
-  int top_k;    // 0: no limit
+  int top_k;    // 0: no limit; below 0: the token that is there stays
   float top_p;  // 1: no limit
   uint32 min_key;
   float repetition_penalty, reciprocal_penalty, presence_penalty, frequency_penalty;
@@ -88,17 +89,22 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 1024 / NUM
            const RowParams* __restrict__ params,  // [num_rows]
            const int* __restrict__ positions,     // [num_rows]: of the tokens to be drawn, in their sequences
            short* counts,                         // [., vocab_size], see Penalties; or null
+           const int* __restrict__ mask_rows,     // [num_rows]: which mask a row has, below 0: none; or null
+           const uint32* __restrict__ masks,      // [., ceil(vocab_size / 32)], see RowSlice; or null
            int* __restrict__ history,             // [history_len, num_rows]: written too; or null
            const int* __restrict__ step,          // [1]: that of the tokens, plus one; with a history
            int vocab_size, int64 row_stride, int count_drawn, int history_len) {
   __shared__ SampleShared shared;
   const int row = blockIdx.y, warp = threadIdx.x / WARP_SIZE, cluster_warp = blockIdx.x * NUM_WARPS + warp;
   const RowParams of_row = params[row];
+  if (of_row.top_k < 0) return;
   short* row_counts =
       counts == nullptr || of_row.counts_row < 0 ? nullptr : counts + of_row.counts_row * vocab_size;
   const Penalties penalties{of_row.repetition_penalty, of_row.reciprocal_penalty, of_row.presence_penalty,
                             of_row.frequency_penalty, row_counts};
-  const RowSlice slice(logits + row * row_stride, penalties, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
+  const int mask_row = mask_rows == nullptr ? -1 : mask_rows[row];
+  const uint32* mask = mask_row < 0 ? nullptr : masks + static_cast<int64>(mask_row) * ceil_div(vocab_size, 32);
+  const RowSlice slice(logits + row * row_stride, penalties, mask, vocab_size, cluster_warp, CLUSTER * NUM_WARPS);
   const auto write = [&](int token) {
     token_ids[row] = token;
     if (history != nullptr) history[static_cast<int64>((*step - 1) % history_len) * gridDim.y + row] = token;

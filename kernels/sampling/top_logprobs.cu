@@ -24,6 +24,7 @@ static_assert(NUM_GROUPS >= MAX_COUNT, "every token may be with another group");
 
 struct Shared {
   uint64 best[NUM_GROUPS];
+  int places[NUM_GROUPS];  // in the order of those
   float sums[NUM_WARPS];
   uint32 likelier[NUM_WARPS];
   int winners[MAX_COUNT];  // the groups with the best tokens; -1 where there are no more
@@ -32,15 +33,58 @@ struct Shared {
   int num_keys;
 };
 
-// The logits that are no neighbours', as keys: `use(key, logit)`.
+// What a thread has seen of a row.
+struct Seen {
+  float most = NEGATIVE_INFINITY;  // the largest logit,
+  int best = -1;                   // and the first token that has it
+  float sum = 0.0f;                // in parts of e^most
+  uint32 likelier = 0;             // tokens before the chosen one, in the order of likelihood
+};
+
+// Where a logit counts that is above another one.
+__device__ __forceinline__ float next_above(float value) {
+  return argmax_value(static_cast<uint64>(ordered_bits(value) + 1) << 32);
+}
+
+// One piece more. Most of what it does for each logit is the sum: the best token is looked for where there is a new
+// one, and a token is compared with the chosen one as to its place where they lie side by side.
+__device__ __forceinline__ void see(Seen& seen, int first, const float (&logits)[PIECE], int vocab_size, int chosen,
+                                    float of_chosen, float above_chosen) {
+  float most_here = logits[0];
+#pragma unroll
+  for (int j = 1; j < PIECE; j++) most_here = fmaxf(most_here, logits[j]);
+  if (most_here > seen.most || seen.best < 0) {
+    if (most_here > seen.most) seen.sum *= exp2_fast((seen.most - most_here) * LOG2_E), seen.most = most_here;
+#pragma unroll
+    for (int j = PIECE - 1; j >= 0; j--) {
+      const int token = first + j;
+      if (logits[j] == most_here && static_cast<uint32>(token) < static_cast<uint32>(vocab_size)) seen.best = token;
+    }
+  }
+  const float reference = seen.most == NEGATIVE_INFINITY ? 0.0f : seen.most;
+#pragma unroll
+  for (int j = 0; j < PIECE; j++) seen.sum += exp2_fast((logits[j] - reference) * LOG2_E);
+  if (first < 0 || (first <= chosen && chosen < first + PIECE)) {
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) {
+      const bool is_before = static_cast<uint32>(first + j) < static_cast<uint32>(chosen);  // not a neighbour's
+      seen.likelier += logits[j] >= above_chosen || (logits[j] == of_chosen && is_before);
+    }
+  } else {
+    const float bar = first < chosen ? of_chosen : above_chosen;
+#pragma unroll
+    for (int j = 0; j < PIECE; j++) seen.likelier += logits[j] >= bar;
+  }
+}
+
+// The logits that are no neighbours', as keys: `use(key)`.
 template <typename Use>
 __device__ __forceinline__ void for_each_token(const RowSlice& slice, int first, const float (&logits)[PIECE],
                                                Use use) {
 #pragma unroll
   for (int j = 0; j < PIECE; j++) {
     if (static_cast<uint32>(first + j) >= static_cast<uint32>(slice.vocab_size)) continue;
-    const float logit = __fadd_rn(logits[j], 0.0f);  // of both zeros the positive one
-    use(argmax_key(logit, first + j), logit);
+    use(argmax_key(__fadd_rn(logits[j], 0.0f), first + j));  // of both zeros the positive one
   }
 }
 
@@ -60,16 +104,23 @@ __device__ __forceinline__ void sort_keys(Shared& shared, int count) {
   __syncthreads();
 }
 
-// Which groups have the best tokens, and the bar.
+// Which groups have the best tokens, and the bar. Each is compared with all others, by several threads.
 __device__ __forceinline__ void choose_groups(Shared& shared, int count) {
+  constexpr int THREADS_EACH = NUM_THREADS / NUM_GROUPS, OTHERS_EACH = NUM_GROUPS / THREADS_EACH;
+  const int group = threadIdx.x % NUM_GROUPS, part = threadIdx.x / NUM_GROUPS;
   if (threadIdx.x < MAX_COUNT) shared.winners[threadIdx.x] = -1;
+  if (threadIdx.x < NUM_GROUPS) shared.places[threadIdx.x] = 0;
   if (threadIdx.x == 0) shared.bar = 0, shared.num_keys = 0;
   __syncthreads();
-  const uint64 own = threadIdx.x < NUM_GROUPS ? shared.best[threadIdx.x] : 0;
-  if (own > 0) {
-    int place = 0;
-    for (int i = 0; i < NUM_GROUPS; i++) place += shared.best[i] > own;
-    if (place < count) shared.winners[place] = threadIdx.x;
+  const uint64 own = shared.best[group];
+  int better = 0;
+#pragma unroll 8
+  for (int i = 0; i < OTHERS_EACH; i++) better += shared.best[part * OTHERS_EACH + i] > own;
+  if (own > 0 && better > 0) atomicAdd(&shared.places[group], better);
+  __syncthreads();
+  if (part == 0 && own > 0) {
+    const int place = shared.places[group];
+    if (place < count) shared.winners[place] = group;
     if (place == count - 1) shared.bar = own;
   }
   __syncthreads();
@@ -84,13 +135,13 @@ __device__ __forceinline__ void collect_keys(Shared& shared, const RowSlice& who
     const int group = threadIdx.x < TURN_PIECES && item < num_pieces ? shared.winners[item / pieces_of_group] : -1;
     if (group >= 0) {
       const int turn = item % pieces_of_group;
-      const RowSlice slice(row, Penalties{}, whole.vocab_size, group / GROUPS_OF_WARP, NUM_WARPS);
+      const RowSlice slice(row, Penalties{}, nullptr, whole.vocab_size, group / GROUPS_OF_WARP, NUM_WARPS);
       const int lane = group % GROUPS_OF_WARP * GROUP_LANES + turn % GROUP_LANES;
       const int piece = slice.begin + turn / GROUP_LANES * WARP_SIZE + lane;
       if (piece < slice.end) {
         float logits[PIECE];
         slice.convert(slice.fetch(piece), piece, logits);
-        for_each_token(slice, slice.first_token(piece), logits, [&](uint64 key, float) {
+        for_each_token(slice, slice.first_token(piece), logits, [&](uint64 key) {
           if (key >= shared.bar) shared.keys[atomicAdd(&shared.num_keys, 1)] = key;
         });
       }
@@ -117,25 +168,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const int count = min(counts[row_index], min(width - 1, MAX_COUNT));
   if (count < 0) return;
   const Element* row = logits + row_index * row_stride;
-  const RowSlice slice(row, Penalties{}, vocab_size, warp, NUM_WARPS);
+  const RowSlice slice(row, Penalties{}, nullptr, vocab_size, warp, NUM_WARPS);
   const int token = chosen[row_index];
   const float of_chosen = __fadd_rn(to_float(row[token]), 0.0f);
-  const uint64 chosen_key = argmax_key(of_chosen, token);
+  const float above_chosen = next_above(of_chosen);
 
-  float most = NEGATIVE_INFINITY, sum = 0.0f;  // the sum in parts of e^most
-  uint64 best = 0;
-  uint32 likelier = 0;
-  slice.for_each([&](int first, const float (&values)[PIECE]) {
-    float most_here = most;
-#pragma unroll
-    for (int j = 0; j < PIECE; j++) most_here = fmaxf(most_here, values[j]);
-    if (most_here > most) sum *= exp2_fast((most - most_here) * LOG2_E), most = most_here;
-    for_each_token(slice, first, values, [&](uint64 key, float logit) {
-      if (most > NEGATIVE_INFINITY) sum += exp2_fast((logit - most) * LOG2_E);
-      best = max(best, key);
-      likelier += key > chosen_key;
-    });
+  Seen seen;
+  slice.for_each([&](int first, const float (&logits_of_piece)[PIECE]) {
+    see(seen, first, logits_of_piece, vocab_size, token, of_chosen, above_chosen);
   });
+  uint64 best = seen.best < 0 ? 0 : argmax_key(__fadd_rn(seen.most, 0.0f), seen.best);
+  uint32 likelier = seen.likelier;
 #pragma unroll
   for (int step = 1; step < GROUP_LANES; step *= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, step));
   if (lane % GROUP_LANES == 0) shared.best[threadIdx.x / GROUP_LANES] = best;
@@ -146,7 +189,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     if (shared.best[i] > 0) most_of_row = fmaxf(most_of_row, argmax_value(shared.best[i]));
   }
   most_of_row = warp_max(most_of_row);
-  sum = warp_sum(most > NEGATIVE_INFINITY ? sum * exp2_fast((most - most_of_row) * LOG2_E) : 0.0f);
+  const bool has_mass = seen.most > NEGATIVE_INFINITY;
+  const float sum = warp_sum(has_mass ? seen.sum * exp2_fast((seen.most - most_of_row) * LOG2_E) : 0.0f);
 #pragma unroll
   for (int step = WARP_SIZE / 2; step > 0; step /= 2) likelier += __shfl_xor_sync(FULL_WARP, likelier, step);
   if (lane == 0) shared.sums[warp] = sum, shared.likelier[warp] = likelier;

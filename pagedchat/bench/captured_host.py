@@ -93,10 +93,11 @@ def measure_captured_host(
     return CapturedHostResult(num_chats=num_chats, num_steps=num_steps, step_us=round(1e6 * seconds / num_steps, 2))
 
 
-def _engine(num_chats: int, length: int) -> EngineCore:
+def _engine(num_chats: int, length: int, vocab_size: int = _SHAPE["vocab_size"]) -> EngineCore:
     num_blocks = num_chats * (length // _BLOCK_SIZE + 2)
     device = torch.device("cpu")
-    model = build(read_native(_SHAPE | {"max_position_embeddings": length}).config).eval()
+    shape = _SHAPE | {"max_position_embeddings": length, "vocab_size": vocab_size}
+    model = build(read_native(shape).config).eval()
     backend = CudaAttention(CacheShape(1, _BLOCK_SIZE, 1, 1, 64, torch.float32), num_blocks, 0, device)
     decodes = DecodeSteps(model, backend, StepSizes(0, num_chats, length))
     decodes.store = _NothingStore(decodes)  # type: ignore[assignment]

@@ -152,13 +152,22 @@ class SamplingParams(msgspec.Struct, kw_only=True, metaclass=TakesOthers):
     @property
     def has_rules(self) -> bool:
         """Whether tokens are ruled out, or made more or less likely, by name or by a form."""
-        by_name = self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens
-        return bool(by_name) or self.structured_outputs is not None
+        return self.names_tokens or self.structured_outputs is not None
+
+    @property
+    def names_tokens(self) -> bool:
+        """Whether some are by name."""
+        return bool(self.logit_bias or self.allowed_token_ids or self.bad_words_ids or self.min_tokens)
 
     @property
     def follows_tokens(self) -> bool:
         """Whether these rules change with the tokens that came before, so that somebody has to look at those."""
-        return self.structured_outputs is not None or any(len(word) > 1 for word in self.bad_words_ids)
+        return self.structured_outputs is not None or self.has_long_bad_words
+
+    @property
+    def has_long_bad_words(self) -> bool:
+        """Whether tokens are ruled out by those before them."""
+        return any(len(word) > 1 for word in self.bad_words_ids)
 
     @property
     def named_token_ids(self) -> dict[str, list[int]]:

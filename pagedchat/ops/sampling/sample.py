@@ -21,6 +21,7 @@ from pagedchat.ops.sampling.kernels import choose_shape
 from pagedchat.ops.sampling.logits import check_logits
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
 from pagedchat.ops.sampling.sample_torch import sample_row
+from pagedchat.ops.sampling.token_mask import TokenMasks
 
 
 def sample(
@@ -44,7 +45,7 @@ def sample(
         counts: `[num_counts, vocab_size]`, int16: how often each token is in the output, plus `IN_PROMPT` if it
             is in the prompt. Rows refer to it by `counts_row`. `None`: no row has penalties.
         count_drawn: whether the drawn tokens are added to their rows' counts.
-        output: `[num_rows]`, int32, written; a new one by default.
+        output: `[num_rows]`, int32, written, but for rows whose token stays; a new one by default.
 
     Returns:
         `output`: the token ids.
@@ -55,68 +56,122 @@ def sample(
     _check(logits, rows, positions, counts, output)
     target = torch.empty(len(logits), dtype=torch.int32, device=logits.device) if output is None else output
     if on_cuda(logits):
-        _launch(logits, rows, positions, counts, count_drawn, target, None)
-        return target
-    parameters = unpack_rows(rows)
-    for i, (row, position) in enumerate(zip(parameters, positions.tolist(), strict=True)):
-        token_id = sample_row(logits[i], row, position & 0xFFFFFFFF, counts)
-        target[i] = token_id
-        if count_drawn and counts is not None and row.counts_row >= 0:
-            _count(counts[row.counts_row], token_id)
+        _Launch(logits, rows, positions, counts, count_drawn, target, None, None).queue()
+    else:
+        _in_torch(logits, rows, positions, counts, count_drawn, target, None)
     return target
 
 
-def draw_next(
-    state: DecodeState, logits: torch.Tensor, rows: torch.Tensor, counts: torch.Tensor | None = None
-) -> None:
-    """Draw the tokens by which a state should have been moved on, in place of those by which it just was, and count
-    them.
+class NextDraw:
+    """Draws the tokens by which a state should have been moved on, in place of those by which it just was, and
+    counts them; for steps that follow one another, whose tensors are looked at once.
 
     Args:
         state: its token ids and its history are written.
         logits, rows, counts: as of `sample`, a row for each of the state.
+        masks: which tokens may be drawn at all; None: all of them.
 
     Raises:
-        ValueError: as of `sample`, or a state of other rows.
+        ValueError: as of `sample`, a state of other rows, or masks that do not go with them.
     """
-    state.check()
-    check_shape("logits", logits, len(state.token_ids), None)
-    if not on_cuda(logits):
-        state.replace(sample(logits, rows, state.positions, counts, count_drawn=True))
-        return
-    # The positions are moved on by now: they are those of the tokens to be drawn.
-    _check(logits, rows, state.positions, counts, state.token_ids)
-    _launch(logits, rows, state.positions, counts, True, state.token_ids, state)
+
+    def __init__(
+        self,
+        state: DecodeState,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        masks: TokenMasks | None = None,
+    ) -> None:
+        state.check()
+        check_shape("logits", logits, len(state.token_ids), None)
+        # The positions are moved on by now: they are those of the tokens to be drawn.
+        _check(logits, rows, state.positions, counts, state.token_ids)
+        if masks is not None:
+            masks.check(logits)
+        self._state, self._logits, self._rows, self._counts, self._masks = state, logits, rows, counts, masks
+        if on_cuda(logits):
+            self._launch = _Launch(logits, rows, state.positions, counts, True, state.token_ids, state, masks)
+
+    def launch(self) -> None:
+        """Queue it once more; on a CPU do it."""
+        if on_cuda(self._logits):
+            self._launch.queue()
+            return
+        state = self._state
+        tokens = state.token_ids.clone()
+        _in_torch(self._logits, self._rows, state.positions, self._counts, True, tokens, self._masks)
+        state.replace(tokens)
 
 
-def _launch(
+def draw_next(
+    state: DecodeState,
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    counts: torch.Tensor | None = None,
+    masks: TokenMasks | None = None,
+) -> None:
+    """`NextDraw` for one step."""
+    NextDraw(state, logits, rows, counts, masks).launch()
+
+
+class _Launch:
+    """Of the kernel, the same again at each `queue`."""
+
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        counts: torch.Tensor | None,
+        count_drawn: bool,
+        output: torch.Tensor,
+        state: DecodeState | None,
+        masks: TokenMasks | None,
+    ) -> None:
+        num_rows, vocab_size = logits.shape
+        num_multiprocessors = gpu(logits.device.index).num_multiprocessors
+        cluster, num_threads = choose_shape(num_rows, num_multiprocessors, can_overlap(logits.device))
+        element, index = element_name(logits.dtype), logits.device.index
+        self._kernel = get_kernel("sample", index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
+        self._grid, self._num_threads, self._logits = (cluster, num_rows), num_threads, logits
+        self._args = (
+            output.data_ptr(),
+            logits.data_ptr(),
+            rows.data_ptr(),
+            positions.data_ptr(),
+            address(counts),
+            0 if masks is None else masks.rows.data_ptr(),
+            0 if masks is None else masks.bits.data_ptr(),
+            0 if state is None else state.history.data_ptr(),
+            0 if state is None else state.step.data_ptr(),
+            i32(vocab_size),
+            logits.stride(0),
+            i32(count_drawn),
+            i32(0 if state is None else len(state.history)),
+        )
+
+    def queue(self) -> None:
+        self._kernel.launch(self._grid, self._num_threads, self._args, stream=stream_of(self._logits))
+
+
+def _in_torch(
     logits: torch.Tensor,
     rows: torch.Tensor,
     positions: torch.Tensor,
     counts: torch.Tensor | None,
     count_drawn: bool,
     output: torch.Tensor,
-    state: DecodeState | None,
+    masks: TokenMasks | None,
 ) -> None:
-    num_rows, vocab_size = logits.shape
-    num_multiprocessors = gpu(logits.device.index).num_multiprocessors
-    cluster, num_threads = choose_shape(num_rows, num_multiprocessors, can_overlap(logits.device))
-    element = element_name(logits.dtype)
-    kernel = get_kernel("sample", logits.device.index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
-    args = (
-        output.data_ptr(),
-        logits.data_ptr(),
-        rows.data_ptr(),
-        positions.data_ptr(),
-        address(counts),
-        0 if state is None else state.history.data_ptr(),
-        0 if state is None else state.step.data_ptr(),
-        i32(vocab_size),
-        logits.stride(0),
-        i32(count_drawn),
-        i32(0 if state is None else len(state.history)),
-    )
-    kernel.launch((cluster, num_rows), num_threads, args, stream=stream_of(logits))
+    for i, (row, position) in enumerate(zip(unpack_rows(rows), positions.tolist(), strict=True)):
+        if row.top_k < 0:
+            continue
+        of_row = logits[i] if masks is None else masks.of(i, logits[i])
+        token_id = sample_row(of_row, row, position & 0xFFFFFFFF, counts)
+        output[i] = token_id
+        if count_drawn and counts is not None and row.counts_row >= 0:
+            _count(counts[row.counts_row], token_id)
 
 
 def _count(counts: torch.Tensor, token_id: int) -> None:

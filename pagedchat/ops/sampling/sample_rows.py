@@ -43,12 +43,14 @@ class SampleRow:
     """Its lowest 64 bits count."""
     counts_row: int = -1
     """Row of the counts that the penalties go by; -1: no penalties."""
+    stays: bool = False
+    """The token that is there stays, and nothing else counts: of padding, and where somebody else chooses later."""
 
     def pack(self) -> bytes:
         """The row as the kernel's `RowParams`."""
         return _ROW.pack(
             _scale(self.temperature),
-            max(self.top_k, 0),
+            -1 if self.stays else max(self.top_k, 0),
             self.top_p,
             _min_key(self.min_p),
             self.repetition_penalty,
@@ -67,6 +69,7 @@ class PackedRow:
     scale: float
     """log2(e) / temperature, or 0 for the most likely token."""
     top_k: int
+    """Below 0 the token that is there stays."""
     top_p: float
     min_key: int
     repetition_penalty: float

@@ -1,7 +1,10 @@
 """Logits of rows in which only some tokens can be chosen: the others become minus infinity, in place.
 
-The masks come from a form that replies are held to (`runtime.structured`), a bit for each token.
+The masks come from a form that replies are held to (`runtime.structured`), a bit for each token. Where tokens are
+drawn, `sample` takes masks as they are, without logits of their own in between.
 """
+
+from typing import NamedTuple
 
 import torch
 
@@ -13,6 +16,35 @@ _WORD_BITS = 32
 _NUM_THREADS = 1024
 """Of a thread block, as in kernels/sampling/token_mask.cu."""
 _TOKENS_OF_BLOCK = 16 * _NUM_THREADS
+
+
+class TokenMasks(NamedTuple):
+    """Which tokens may be chosen in each row, for who reads logits and masks together."""
+
+    rows: torch.Tensor
+    """`[num_rows]`, int32: which of the masks a row has; below 0 it has none."""
+    bits: torch.Tensor
+    """`[num_masks, ceil(vocab_size / 32)]`, int32: as of `mask_tokens`."""
+
+    def check(self, logits: torch.Tensor) -> None:
+        """Refuse masks that do not go with these logits, `[num_rows, vocab_size]`.
+
+        Raises:
+            ValueError: another shape, type or device.
+        """
+        check_shape("mask rows", self.rows, len(logits))
+        check_shape("mask bits", self.bits, None, -(-logits.shape[1] // _WORD_BITS))
+        for name, tensor in (("mask rows", self.rows), ("mask bits", self.bits)):
+            check_dtype(name, tensor, torch.int32)
+            if not tensor.is_contiguous() or tensor.device != logits.device:
+                raise ValueError(f"{name} is on {tensor.device}, expected it on {logits.device} and contiguous")
+
+    def of(self, row: int, logits: torch.Tensor) -> torch.Tensor:
+        """In torch: the logits of a row, `[vocab_size]`, with which its mask is reckoned with."""
+        mask = int(self.rows[row])
+        return (
+            logits if mask < 0 else logits.float().masked_fill(_forbidden(self.bits[mask], len(logits)), -torch.inf)
+        )
 
 
 def mask_tokens(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
@@ -52,8 +84,12 @@ def mask_tokens(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) ->
 
 
 def _in_torch(logits: torch.Tensor, rows: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
-    places = torch.arange(_WORD_BITS, dtype=torch.int32, device=bits.device)
     for row, words in zip(rows.tolist(), bits, strict=True):
-        forbidden = (words[:, None] >> places & 1).view(-1)[: logits.shape[1]] == 0
-        logits[row].masked_fill_(forbidden, -torch.inf)
+        logits[row].masked_fill_(_forbidden(words, logits.shape[1]), -torch.inf)
     return logits
+
+
+def _forbidden(words: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """`[vocab_size]`, of a row of bits."""
+    places = torch.arange(_WORD_BITS, dtype=torch.int32, device=words.device)
+    return (words[:, None] >> places & 1).view(-1)[:vocab_size] == 0

@@ -4,12 +4,13 @@ Knows sequences by their tokens alone, so forks, rewinds and preemptions need no
 one that was followed is followed anew. Knows no logits and no device.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
+from pagedchat.runtime.structured.lexers import CHATS_EACH, MOST_LEXERS, Lexer, Lexers
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
@@ -31,78 +33,177 @@ def num_words(vocab_size: int) -> int:
     return -(-vocab_size // _WORD_BITS)
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Followed:
+    """A reply, and what knows which tokens it may go on with."""
+
+    matcher: "LLMatcher"
+    lexer: Lexer
+    token_ids: list[int] = field(default_factory=list)
+    """Of the reply, as far as the matcher has them."""
+
+    def take(self, token_id: int) -> None:
+        """The reply goes on with this token."""
+        self.matcher.consume_token(token_id)
+        self.token_ids.append(token_id)
+
+
 class Grammar:
     """Which tokens replies may go on with. Requests that ask for the same form share it.
 
     Args:
         matcher: of llguidance, at its beginning.
         vocab_size: of the model.
+        another: see `Lexers`.
+        seconds: see `Lexers`.
     """
 
-    def __init__(self, matcher: "LLMatcher", vocab_size: int) -> None:
+    def __init__(
+        self,
+        matcher: "LLMatcher",
+        vocab_size: int,
+        another: "Callable[[], LLMatcher] | None" = None,
+        seconds: float = 0.0,
+    ) -> None:
         self._matcher = matcher
-        self._followed: WeakKeyDictionary[Sequence, _Followed] = WeakKeyDictionary()
+        self._lexers = Lexers(matcher, another, seconds)
+        self._followed: WeakKeyDictionary[Sequence, Followed] = WeakKeyDictionary()
         self.vocab_size = vocab_size
 
-    def follow(self, sequence: Sequence) -> "LLMatcher":
-        """What knows which tokens a sequence's reply, as it is now, may go on with."""
+    def follow(self, sequence: Sequence) -> Followed:
+        """A sequence's reply as it is now."""
         reply = sequence.output_token_ids
         followed = self._followed.get(sequence)
         if followed is None or not _return_to(followed, reply):
-            followed = self._followed[sequence] = _Followed(self._matcher.deep_copy())
+            followed = self._followed[sequence] = _begin_with(self._lexers.emptiest())
         new = reply[len(followed.token_ids) :]
         if new:
             followed.matcher.consume_tokens(new)
             followed.token_ids += new
-        return followed.matcher
+        return followed
+
+    def follow_elsewhere(self, sequence: Sequence) -> Followed | None:
+        """The same with another lexer than before; None: there is none."""
+        before = self._followed.pop(sequence, None)
+        lexer = None if before is None else self._lexers.instead_of(before.lexer)
+        if lexer is None:
+            return None
+        self._followed[sequence] = _begin_with(lexer)
+        return self.follow(sequence)
 
     def forget(self, sequence: Sequence) -> None:
         """Follow its reply no longer."""
         self._followed.pop(sequence, None)
 
 
+class MaskRows(NamedTuple):
+    """Memory of masks: bit `i % 32` of word `i // 32` of a row is token `i`."""
+
+    address: int
+    row_bytes: int
+    num_rows: int
+
+    @classmethod
+    def of(cls, masks: NDArray[np.int32]) -> "MaskRows":
+        """`[num_rows, num_words(vocab_size)]`, contiguous."""
+        return cls(masks.ctypes.data, masks.shape[1] * masks.itemsize, len(masks))
+
+
 def fill_masks(masks: NDArray[np.int32], replies: Rows[tuple[Grammar, Sequence]]) -> None:
     """Say which tokens replies may go on with.
 
     Args:
-        masks: `[len(replies), num_words(vocab_size)]`, contiguous, written: bit `i % 32` of word `i // 32` is token
-            `i`.
+        masks: `[len(replies), num_words(vocab_size)]`, contiguous, written, as `MaskRows`.
         replies: their grammars, and the sequences that they are of.
+
+    Raises:
+        RequestError: as of `follow_all`.
+    """
+    follow_all(MaskRows.of(masks), [(grammar, sequence, i) for i, (grammar, sequence) in enumerate(replies)])
+
+
+def follow_all(rows: MaskRows, replies: Rows[tuple[Grammar, Sequence, int]]) -> list[Followed]:
+    """Make the masks of replies as they are now.
+
+    Args:
+        rows: written.
+        replies: their grammars, the sequences that they are of, and the rows of their masks.
+
+    Returns:
+        How they are followed, in the order given.
 
     Raises:
         RequestError: a form has become too much for the library; the message has its own words.
     """
-    matchers = [grammar.follow(sequence) for grammar, sequence in replies]
-    start, size = masks.ctypes.data, masks.shape[1] * masks.itemsize
-    until = perf_counter() + _ALONE_SECONDS
-    for i, matcher in enumerate(matchers):
-        if perf_counter() > until and i + 1 < len(matchers):
-            rest = list(zip(matchers, range(len(matchers)), strict=True))[i:]
-            _threads().unsafe_compute_mask_ptr(rest, start, size, len(masks))
+    followed = [grammar.follow(sequence) for grammar, sequence, _ in replies]
+    jobs = [(each, row) for each, (_, _, row) in zip(followed, replies, strict=True)]
+    make_masks(rows, sorted(jobs, key=lambda job: id(job[0].lexer)))
+    return [
+        _make_once_more(rows, row, each, grammar, sequence) if each.matcher.is_error() else each
+        for each, (grammar, sequence, row) in zip(followed, replies, strict=True)
+    ]
+
+
+def make_masks(rows: MaskRows, replies: list[tuple[Followed, int]], token_ids: Rows[int] | None = None) -> None:
+    """Make masks; what became of each its matcher tells.
+
+    Args:
+        rows: written.
+        replies: and which row each has. Those of one lexer lie side by side, so that threads do not wait for it.
+        token_ids: with which they go on before; None: they stay as they are.
+    """
+    at, num_alone, until = 0, len(replies), perf_counter() + _ALONE_SECONDS
+    is_parted = MOST_LEXERS > 1 and num_alone > 1 and replies[0][0].lexer is not replies[-1][0].lexer
+    if is_parted and num_alone > CHATS_EACH:
+        num_alone = 0
+    while at < num_alone and not (is_parted and at and perf_counter() > until):
+        followed, row = replies[at]
+        if token_ids is not None:
+            followed.take(token_ids[at])
+        followed.matcher.unsafe_compute_mask_ptr(rows.address + row * rows.row_bytes, rows.row_bytes)
+        at += 1
+    if at < len(replies):
+        _make_in_threads(rows, replies[at:], None if token_ids is None else token_ids[at:])
+
+
+def _make_in_threads(rows: MaskRows, replies: list[tuple[Followed, int]], token_ids: Rows[int] | None) -> None:
+    if token_ids is not None:
+        going_on = zip(replies, token_ids, strict=True)
+        _threads().consume_token_par([(followed.matcher, token) for (followed, _), token in going_on])
+        for (followed, _), token in zip(replies, token_ids, strict=True):
+            followed.token_ids.append(token)
+    _threads().unsafe_compute_mask_ptr([(followed.matcher, row) for followed, row in replies], *rows)
+
+
+def _make_once_more(rows: MaskRows, row: int, failed: Followed, grammar: Grammar, sequence: Sequence) -> Followed:
+    """With another lexer, where a full one is what was too much; and if that is full too, with one that is new."""
+    for _ in range(2):
+        other = grammar.follow_elsewhere(sequence)
+        if other is None:
             break
-        matcher.unsafe_compute_mask_ptr(start + i * size, size)
-    for matcher, (grammar, sequence) in zip(matchers, replies, strict=True):
-        if matcher.is_error():
-            grammar.forget(sequence)
-            why = (matcher.get_error().splitlines() or ["the library does not say why"])[0]
-            raise RequestError(f"The reply cannot be held to its form any more: {why.rstrip('.')}.")
+        other.matcher.unsafe_compute_mask_ptr(rows.address + row * rows.row_bytes, rows.row_bytes)
+        if not other.matcher.is_error():
+            return other
+        failed = other
+    grammar.forget(sequence)
+    why = (failed.matcher.get_error().splitlines() or ["the library does not say why"])[0]
+    raise RequestError(f"The reply cannot be held to its form any more: {why.rstrip('.')}.")
+
+
+def _begin_with(lexer: Lexer) -> Followed:
+    followed = Followed(lexer.matcher.deep_copy(), lexer)
+    lexer.followers.add(followed)
+    return followed
 
 
 @cache
 def _threads() -> "LLExecutor":
     from llguidance import LLExecutor  # noqa: PLC0415 - an extra, which is there where there is a matcher
 
-    return LLExecutor()
+    return LLExecutor(MOST_LEXERS)
 
 
-@dataclass(slots=True)
-class _Followed:
-    matcher: "LLMatcher"
-    token_ids: list[int] = field(default_factory=list)
-    """Of the reply, as far as the matcher has them."""
-
-
-def _return_to(followed: _Followed, reply: list[int]) -> bool:
+def _return_to(followed: Followed, reply: list[int]) -> bool:
     """Go back to where the followed reply and this one part, which is their end as a rule. False: it cannot be."""
     known = followed.token_ids
     if known == reply[: len(known)]:

@@ -10,6 +10,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _MOST_KEPT = 16
-"""Compiled forms; each may hold 20 MB at the most."""
+"""Compiled forms; each may hold 20 MB at the most, for every eight replies that follow it at the same time."""
 _LIMITS = {"max_lexer_states": 10_000, "initial_lexer_fuel": 300_000, "verbose_errors": False}
 """Of what one form may take: a state is some 2 kB, and fuel is burnt at 50,000 a millisecond."""
 _NO_EXTENSION = "NoExtension"
@@ -86,13 +88,16 @@ class Grammars:
         problem, messages = library.LLMatcher.validate_grammar_with_warnings(source, vocabulary, limits=limits)
         if problem:
             raise _refused(form, messages[0])
-        matcher = library.LLMatcher(vocabulary, source, log_level=0, limits=limits)
+        beginning = partial(library.LLMatcher, vocabulary, source, log_level=0, limits=limits)
+        began = perf_counter()
+        matcher = beginning()
+        seconds = perf_counter() - began
         row = np.zeros(num_words(self._vocab_size), np.int32)
         # The first mask takes some ten milliseconds, in which the library builds what all later ones share.
         matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         if matcher.is_error() or not row.any():
             raise _refused(form, matcher.get_error() or _NO_EXTENSION)
-        return Grammar(matcher, self._vocab_size)
+        return Grammar(matcher, self._vocab_size, beginning, seconds)
 
     def _vocabulary_of_model(self) -> "LLTokenizer":
         if self._tokenizer is None:

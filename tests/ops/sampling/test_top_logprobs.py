@@ -42,6 +42,29 @@ def test_numbers_are_those_of_a_softmax_in_float64(vocab_size: int, dtype: torch
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
+def test_equals_are_in_the_order_of_their_ids_wherever_rows_begin(dtype: torch.dtype, device: str) -> None:
+    """Among them both zeros, and tokens that cannot come; neighbours of rows are likelier than all."""
+    vocab_size = 1003
+    wide = torch.full((40, vocab_size + 3), torch.inf, dtype=dtype, device=device)
+    logits = wide[:, 1 : 1 + vocab_size]
+    values = torch.tensor([-torch.inf, -1.0, -0.0, 0.0, 1.0, 2.0], dtype=dtype)
+    generator = torch.Generator().manual_seed(1)
+    picked = torch.randint(len(values), (40, vocab_size), generator=generator)
+    picked[::4] = picked[::4].clamp(max=3)
+    picked[3] = 0  # nothing can come but one token
+    picked[3, 500] = 4
+    logits[:] = values[picked].to(device)
+    chosen = torch.randint(vocab_size, (40,), generator=generator).tolist()
+    found = looked_up(logits, chosen, [30] * 40, 30)
+    order = torch.sort(logits.float().cpu(), dim=-1, descending=True, stable=True).indices
+    assert torch.equal(found.token_ids[:, 1:], order[:, :30].int())
+    assert found.ranks.tolist() == [1 + order[i].tolist().index(token) for i, token in enumerate(chosen)]
+    wanted = torch.log_softmax(logits.double().cpu(), dim=-1).gather(1, found.token_ids.long())
+    torch.testing.assert_close(found.logprobs.double(), wanted, rtol=1e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_likeliest_tokens_that_lie_side_by_side_are_all_found(device: str) -> None:
     """Few threads have read them."""
     logits = torch.arange(70_000, device=device).flip(0).view(1, -1) / 100.0

@@ -15,7 +15,7 @@ from pagedchat.ops.sampling.decode_state import (
 from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import draw_next, sample
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
-from pagedchat.ops.sampling.token_mask import mask_tokens
+from pagedchat.ops.sampling.token_mask import TokenMasks, mask_tokens
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from tests.ops.products.small_batch_case import normal
 from tests.ops.sampling.choose_beams_case import make_case
@@ -84,13 +84,30 @@ def draw(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
 
 
 def draw_others() -> Results:
-    """Greedy with penalties, drawn, and padding, in place of the most likely tokens."""
-    state, vocab_size = make_state([3, -1, 15], "cpu"), 208
-    logits = logits_of(3, vocab_size, torch.float32)
+    """Greedy with penalties, drawn, padding, and one that stays, in place of the most likely tokens."""
+    state, vocab_size = make_state([3, -1, 15, 7], "cpu"), 208
+    logits = logits_of(4, vocab_size, torch.float32)
     advance_by_argmax(state, logits)
     counts = (torch.arange(2 * vocab_size).view(2, vocab_size) % 5 % 2).short()
     rows = [replace(PENALTIES, temperature=0, counts_row=1), SampleRow(seed=1), replace(PENALTIES, counts_row=0)]
+    rows.append(replace(PENALTIES, counts_row=0, stays=True))
     draw_next(state, logits, pack_rows(rows).clone(), counts)
+    return {**all_of(state), "counts": counts}
+
+
+def draw_allowed(dtype: torch.dtype, *, num_rows: int, vocab_size: int) -> Results:
+    """Rows with and without a mask, drawn, greedy and with penalties; rows of logits begin anywhere."""
+    state = make_state([3, *range(15, 14 + num_rows)], "cpu")
+    logits = logits_of(num_rows, vocab_size, dtype)
+    counts = (torch.arange(num_rows * vocab_size).view(num_rows, vocab_size) % 5 % 2).short()
+    rows = [replace(ROWS[i % len(ROWS)], counts_row=i if i % 2 == 0 else -1) for i in range(num_rows)]
+    num_words, generator = -(-vocab_size // 32), torch.Generator().manual_seed(1)
+    bits = torch.randint(-(2**31), 2**31, (num_rows, num_words), generator=generator).int()
+    bits &= torch.randint(-(2**31), 2**31, bits.shape, generator=generator).int()
+    bits[1] = torch.zeros(num_words).int().index_fill(0, torch.tensor(vocab_size // 64), 1 << 7)  # one token
+    masks = TokenMasks((torch.arange(num_rows) * 3 % (num_rows + 1) - 1).int(), bits)
+    advance_by_argmax(state, logits)
+    draw_next(state, logits, pack_rows(rows).clone(), counts, masks)
     return {**all_of(state), "counts": counts}
 
 
@@ -164,6 +181,10 @@ CASES = [
     ),
     *in_types("sample", partial(draw, num_rows=40, vocab_size=47), torch.float32, exact=True, about="1 for a row"),
     OpCase("sample", "in place of the most likely tokens", draw_others),
+    *in_types("sample", partial(draw_allowed, num_rows=5, vocab_size=208), *DTYPES, exact=True, about="masks"),
+    *in_types(
+        "sample", partial(draw_allowed, num_rows=40, vocab_size=1003), *DTYPES, exact=True, about="masks anywhere"
+    ),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
     *in_types("row_rules", partial(rule, vocab_size=208), *DTYPES, exact=True),

@@ -26,6 +26,7 @@ from pagedchat.ops.sampling.row_rules import PackedRules
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.formed import FormedRows
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
 
@@ -34,13 +35,19 @@ from pagedchat.runtime.step.sampler import Choice
 class Ruled:
     """What the launches behind a step take that choose its tokens under rules; see `ruled`."""
 
-    rules: PackedRules
-    """On the device, of every row."""
+    rules: PackedRules | None
+    """On the device, of every row; None: no token is ruled out or in by name."""
     sampling: torch.Tensor
     """`[num_seqs, ROW_WORDS]`, int32, on the device: how each row draws."""
-    follows_tokens: bool
-    """Whether rules change with the tokens, so that those of the step after cannot be chosen before the host knows
-    these."""
+    forms: FormedRows | None
+    """The rows whose replies have a form; None: there are none."""
+    has_long_bad_words: bool
+    """Whether `rules` change with the tokens."""
+
+    @property
+    def follows_tokens(self) -> bool:
+        """Whether tokens of the step after cannot be chosen before the host knows those of this one."""
+        return self.forms is not None or self.has_long_bad_words
 
 
 @dataclass(slots=True)

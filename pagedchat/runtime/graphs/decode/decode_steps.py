@@ -186,6 +186,8 @@ class DecodeSteps:
         chosen = chosen[: len(running.rows)] if running.in_order else [chosen[row] for row in running.rows]
         if self._ahead is not None:
             self._ahead.token_ids = chosen
+            if self._ahead.waits:
+                self._choose_early(self._ahead)
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         tokens = [[token_id] for token_id in chosen]
         told = None if running.asked is None else self._told.read(running)
@@ -299,10 +301,23 @@ class DecodeSteps:
         running.waits = False
         self._choose(running)
 
+    def _choose_early(self, ahead: RunningStep) -> None:
+        """Queue choosing the tokens of a step as soon as those before are known, if that will do: whatever else the
+        host has to do with these, it does beside the device."""
+        if ahead.ruled is None or ahead.beams is not None:  # beams go on with other tokens
+            return
+        if self._ruled.queue_early(ahead, ahead.ruled, ahead.step.logits):
+            ahead.waits = False
+            self._look_at_chosen(ahead)
+
     def _choose(self, running: RunningStep) -> None:
         """Queue what comes behind the graph."""
         if running.ruled is not None:
             self._ruled.queue(running, running.ruled, running.step.logits)
+        self._look_at_chosen(running)
+
+    def _look_at_chosen(self, running: RunningStep) -> None:
+        """Queue what is done with the tokens of a step."""
         if running.asked is not None:
             self._told.queue(running, running.asked, running.step.logits)
         if running.beams is not None:

@@ -1,9 +1,13 @@
-"""The tokens of captured decodes under rules of their sequences' own: two more launches behind the graph.
+"""The tokens of captured decodes under rules of their sequences' own: launches behind the graph.
 
-The graph has chosen the most likely tokens, and has left logits; behind it the rules make others of these, and
-tokens are drawn from them in place of the first ones. It needs no graph of its own, and such steps are begun ahead
-like others. Where a rule follows the tokens that came before (a bad word of several tokens, a form), the graph
-alone is begun ahead: while the device computes logits the host takes in the tokens before; then tokens are chosen.
+The graph has chosen the most likely tokens, and has left logits; behind it rules that name tokens make others of
+these, and tokens are drawn from them, as far as masks of forms allow, in place of the first ones. It needs no graph
+of its own, and such steps are begun ahead like others.
+
+Where a rule follows the tokens that came before, the graph alone is begun ahead. Masks of forms are then made while
+it computes: as soon as the tokens are known, before anybody else does anything with them, and the tokens of the
+step are chosen at once. Bad words of several tokens wait until the step is asked for.
+
 Rows without rules are drawn as their parameters say. Knows no graphs.
 """
 
@@ -12,17 +16,18 @@ from dataclasses import replace
 import torch
 
 from pagedchat.ops.sampling.row_rules import PackedRules, apply_rules
-from pagedchat.ops.sampling.sample import draw_next
+from pagedchat.ops.sampling.sample import NextDraw, draw_next
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.runtime.graphs.decode.ahead import Ruled, RunningStep
+from pagedchat.runtime.graphs.decode.formed import FormedRows, MaskMemory, MaskPiece
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.step.rules import NO_RULES, rules_of, upload_rules
 from pagedchat.runtime.step.sampler import any_ruled, op_rows
 from pagedchat.runtime.step.sampling_row import rows_of
-from pagedchat.runtime.step.upload import upload
-from pagedchat.runtime.structured.masks import hold_to_forms
+from pagedchat.runtime.step.upload import int32, upload
+from pagedchat.runtime.structured.form_rows import FormRows
 
-_PADDING = SampleRow(temperature=0)
+_PADDING = SampleRow(stays=True)
 
 
 class RuledSteps:
@@ -36,6 +41,7 @@ class RuledSteps:
     def __init__(self, buffers: StateBuffers, device: torch.device) -> None:
         self._buffers = buffers
         self._device = device
+        self._masks: MaskMemory | None = None
 
     def prepare(self, running: RunningStep) -> None:
         """Queue telling the device of the rules of a batch that is new, if there are any."""
@@ -44,15 +50,21 @@ class RuledSteps:
         sampling = [_PADDING] * running.bucket.num_seqs
         for row, packed in zip(running.rows, op_rows(rows_of(running.sequences)), strict=True):
             sampling[row] = packed
-        [there] = upload([pack_rows(sampling)], self._device)
-        follows = any(params.follows_tokens for params in running.params)
-        running.ruled = Ruled(self._rules(running), there, follows)
+        forms = FormRows(running.sequences)
+        mask_rows = [-1] * running.bucket.num_seqs
+        for row, sequence in zip(running.rows, running.sequences, strict=True):
+            mask_rows[row] = forms.row_of(sequence)
+        there, mask_rows_there = upload([pack_rows(sampling), int32(mask_rows)], self._device)
+        running.ruled = Ruled(
+            rules=self._rules(running) if any(params.names_tokens for params in running.params) else None,
+            sampling=there,
+            forms=FormedRows(forms, mask_rows_there) if len(forms) else None,
+            has_long_bad_words=any(params.has_long_bad_words for params in running.params),
+        )
 
     def follow(self, running: RunningStep, ruled: Ruled) -> Ruled:
         """The rules of a step for which others were told, now that the tokens before it are known."""
-        if not any(params.bad_words_ids for params in running.params):
-            return ruled  # masks of forms are made when tokens are chosen
-        return replace(ruled, rules=self._rules(running))
+        return replace(ruled, rules=self._rules(running)) if ruled.has_long_bad_words else ruled
 
     def _rules(self, running: RunningStep) -> PackedRules:
         rules = [NO_RULES] * running.bucket.num_seqs
@@ -69,8 +81,53 @@ class RuledSteps:
             ruled: its rules.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
+        piece = None
+        if ruled.forms is not None:  # the host follows the replies while the device computes the logits
+            piece = self._next_piece()
+            ruled.forms.rows.follow(running.sequences, piece.rows)
+        self._draw(running, ruled, logits, piece)
+
+    @torch.inference_mode()
+    def queue_early(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor) -> bool:
+        """The same for a step that is not asked for yet, by the tokens that it will compute (`token_ids`).
+
+        Returns:
+            False, with nothing done, where it has to wait until sequences have those.
+        """
+        if ruled.forms is None or ruled.has_long_bad_words:
+            return False
+        piece = self._next_piece()
+        if not ruled.forms.rows.go_on(running.sequences, running.starts, running.token_ids, piece.rows):
+            return False
+        self._draw(running, ruled, logits, piece)
+        return True
+
+    def _next_piece(self) -> MaskPiece:
+        if self._masks is None:
+            max_num_seqs, vocab_size = self._buffers.counts.shape
+            self._masks = MaskMemory(max_num_seqs, vocab_size, self._device)
+        return self._masks.next()
+
+    def _draw(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor, piece: MaskPiece | None) -> None:
+        forms, masks = ruled.forms, None
+        if forms is not None and piece is not None and self._masks is not None:
+            self._masks.send(piece, len(forms.rows))
+            known = forms.draws.get(piece.number)
+            if known is not None and known[0] is logits:
+                known[1].launch()
+                return
+            masks = forms.masks_in(piece)
         state = self._buffers.state(running.bucket)
-        under_rules = apply_rules(logits, ruled.rules, state.positions)
-        # The host follows the replies while the device computes the logits.
-        under_rules = hold_to_forms(under_rules, running.by_row)
-        draw_next(state, under_rules, ruled.sampling, self._buffers.counts)
+        if ruled.rules is not None:
+            draw_next(
+                state,
+                apply_rules(logits, ruled.rules, state.positions),
+                ruled.sampling,
+                self._buffers.counts,
+                masks,
+            )
+            return
+        draw = NextDraw(state, logits, ruled.sampling, self._buffers.counts, masks)
+        if forms is not None and piece is not None:
+            forms.draws[piece.number] = logits, draw
+        draw.launch()

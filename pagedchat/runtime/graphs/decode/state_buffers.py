@@ -38,7 +38,7 @@ _NUM_COLUMNS = 4
 """Numbers of a row before its block table."""
 _NO_GROUPS = [0] * (_STEP_WORDS + _GROUP_WORDS)
 """Step 0, in which no rows share a beginning."""
-_PADDING = pack_rows([SampleRow(temperature=0)])
+_PADDING = pack_rows([SampleRow(temperature=0, stays=True)])
 """How a row is sampled that nobody has: nothing is drawn, nothing counted."""
 
 

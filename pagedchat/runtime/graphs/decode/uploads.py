@@ -37,7 +37,7 @@ class Uploads:
         shared = running.shared
         drawn = rows_of(sequences) if running.choice == "drawn" or any_ruled(sequences) else []
         # Under rules tokens are drawn behind the graph, which is to draw and to count none itself.
-        in_graph = [SampleRow(temperature=0)] * len(drawn) if any_ruled(sequences) else op_rows(drawn)
+        in_graph = [SampleRow(stays=True)] * len(drawn) if any_ruled(sequences) else op_rows(drawn)
         batch = Batch(
             token_ids=[_token_at(sequence, start) for sequence, start in zip(sequences, starts, strict=True)],
             positions=starts,

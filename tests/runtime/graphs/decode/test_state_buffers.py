@@ -40,7 +40,7 @@ def test_padding_draws_nothing_and_counts_nothing() -> None:
     for batch in (no_rows(), Batch([1], [0], tables, sampling=pack_rows([SampleRow(counts_row=0)]))):
         buffers.upload(bucket, batch, 1)
         rows = unpack_rows(buffers.sampling(bucket))[len(batch.positions) :]
-        assert [(row.scale, row.counts_row) for row in rows] == [(0.0, -1)] * len(rows)
+        assert [(row.scale, row.counts_row, row.top_k) for row in rows] == [(0.0, -1, -1)] * len(rows)
         assert len(rows) == 4 - len(batch.positions)
 
 
