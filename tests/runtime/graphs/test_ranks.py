@@ -1,10 +1,15 @@
 """A decoder cut for several ranks through every chain of launches: what the whole one's modules do."""
 
 from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import torch
 
+from pagedchat.distributed.batches import Listener, Teller
+from pagedchat.distributed.messages import Join, encoded, to_worker
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.parts.cutting import objection_to_ranks, part_of
 from pagedchat.runtime.graphs import which_step
@@ -14,6 +19,7 @@ from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGRO
 from tests.rank_threads import RankThread, RankThreads
 from tests.runtime.drive import Driver
 from tests.runtime.graphs.case import make_runner
+from tests.runtime.graphs.decode.test_formed import generated
 from tests.runtime.graphs.families import KINDS, family_config, family_model
 
 CUT = [kind for kind in KINDS if not objection_to_ranks(family_config(kind), 2)]
@@ -67,6 +73,51 @@ def test_every_chain(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", FEW)
 def test_more_ranks_than_kv_heads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_ranks_agree(kind, 4, FUSED, monkeypatch)
+
+
+class _Telling:
+    """Rank 0's runner: what it runs, rank 1 is told to run as well."""
+
+    def __init__(self, own: Any, told: "SimpleQueue[bytes | None]") -> None:
+        self._own, self._told, self._teller, self._number = own, told, Teller(), 0
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        self._number += 1
+        self._told.put(encoded(self._teller.tell(batch, self._number)))
+        output: ModelRunnerOutput = self._own.execute(batch)
+        return output
+
+    def check(self) -> None:
+        pass
+
+
+def of_forms(model: Decoder, ranks: RankThread | None, told: "SimpleQueue[bytes | None]") -> list[list[int]]:
+    """Replies of which some have a form, of which rank 0 alone knows; nothing of other ranks."""
+    runner = make_runner(model, 100, captured=True, max_num_tokens=64)
+    if ranks is None or ranks.rank == 0:
+        try:
+            return [seq.token_ids for seq in generated(runner if ranks is None else _Telling(runner, told))]
+        finally:
+            told.put(None)
+    listener = Listener()
+    while (message := told.get()) is not None:
+        batch = to_worker(message)
+        assert not isinstance(batch, Join)
+        runner.execute(listener.hear(batch))
+    assert runner.decodes.num_replays > 0
+    return []
+
+
+@pytest.mark.parametrize("kind", ["opt", "qwen3"])
+def test_replies_of_a_form_that_rank_0_alone_knows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = next(rule for rule in which_step.DECODES if rule.name == LIBRARY)
+    monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
+    whole = family_model(kind, "cpu", torch.float32)
+    assert isinstance(whole, Decoder)
+    told: SimpleQueue[bytes | None] = SimpleQueue()
+    expected = of_forms(whole, None, SimpleQueue())
+    found, _ = RankThreads(2).run(lambda ranks: of_forms(part(whole, ranks), ranks, told))
+    assert found == expected
 
 
 def test_no_step_of_one_launch_is_taken() -> None:

@@ -15,6 +15,7 @@ import torch
 from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.models.decoder import Decoder
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.beams import BeamSteps
@@ -74,6 +75,7 @@ class DecodeSteps:
         self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend)
         self.chooses_beams = self._beams.serves
         """Whether it does so for searches whose beams are all in a run."""
+        self._has_ranks = isinstance(model, Decoder) and model.ranks.size > 1
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
@@ -139,8 +141,8 @@ class DecodeSteps:
             running, some_ended = self._begin_now(batch), False
             if running is None:
                 return None
-        if batch.searches and running.beams is None:
-            goes_on = False  # the engine chooses
+        if (batch.searches and running.beams is None) or (self._has_ranks and _has_form(running)):
+            goes_on = False  # the engine chooses; or rank 0, which alone knows forms
         if goes_on and not running.bucket.reads_rows and self._fits_no_smaller(running):
             self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
         return BegunDecodes(running, time.perf_counter() - started)
@@ -347,3 +349,8 @@ class DecodeSteps:
         following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)
+
+
+def _has_form(running: RunningStep) -> bool:
+    """Whether a reply is held to one: all ranks but the first would choose other tokens, and begin other steps."""
+    return any(params.structured_outputs is not None for params in running.params)
