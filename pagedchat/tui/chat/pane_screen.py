@@ -315,7 +315,7 @@ class PaneScreen(GroupScreen):
             return PANEL_KEYS if self._view.server is None else (MOVE, *APP_ACTIONS, TO_THE_CHAT, PALETTE)
         if isinstance(self.focused, AlternativesPanel):
             return (*TOKEN_KEYS, *APP_ACTIONS, PALETTE)
-        if self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors:
+        if self._tree is not None and self._in_tree:
             return (*self._tree.KEYS, *APP_ACTIONS, PALETTE)
         return CHAT_KEYS
 
@@ -323,9 +323,15 @@ class PaneScreen(GroupScreen):
         """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""
         if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
             return False
-        return self.focused is None or (self.in_panel and not isinstance(self.focused, Input))
+        if self.focused is None or self._in_tree or isinstance(self.focused, AlternativesPanel):
+            return True
+        return self.in_panel and not isinstance(self.focused, Input)
 
     # --- tree of branches ---------------------------------------------------------------------------
+
+    @property
+    def _in_tree(self) -> bool:
+        return self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors
 
     async def toggle_tree(self) -> None:
         """Show the tree of the active chat's branches beside the chats and go into it, or put it away."""
