@@ -1,8 +1,10 @@
 """Panes, tabs and header; pictures of them: after a wanted change `pytest tests/tui --snapshot-update`."""
 
 import msgspec
+import pytest
 
-from tests.fakes_tui import READY, prefill
+from pagedchat.cache_events import SequenceForked
+from tests.fakes_tui import READY, prefill, report
 from tests.tui.whole_app import WIDE, drawn, pane, panes, settle, stream_two
 
 
@@ -46,6 +48,20 @@ async def test_header_tells_of_the_kernels(make_app, link):
         link.say(msgspec.structs.replace(READY, attention_backend="cuda"))
         await settle(pilot)
         assert "fp16 cuda:0  CUDA kernels" in drawn(app.chats._header)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_what_runs_on_what_is_said_at_every_width(make_app, link, width):
+    app = make_app()
+    async with app.run_test(size=(width, 40)) as pilot:
+        await settle(pilot)
+        link.say(msgspec.structs.replace(READY, device="CPU, 2 threads"), prefill(1, 0, 30, step=719))
+        link.say(report(720, [SequenceForked(1, 2, "parked")], in_use=30, table_entries=60, shared=30))
+        await settle(pilot)
+        header = drawn(app.chats._header)
+        assert "fp16 CPU, 2 threads" in header
+        assert "free 226/256" in header
+        assert " tok/s" in header
 
 
 def test_two_panes_stream(snap_compare, make_still_app, link):
