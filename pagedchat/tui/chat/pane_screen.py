@@ -28,6 +28,7 @@ from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
 from pagedchat.tui.kit.key_bar import KeyBar
+from pagedchat.tui.kit.keys_in_turn import may_move
 from pagedchat.tui.messages import ChatFocused, EngineStateChanged
 from pagedchat.view.chats.full_context import warning
 from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, groups_beside, visible_page
@@ -321,7 +322,7 @@ class PaneScreen(GroupScreen):
 
     def is_typing(self, event: events.Event) -> bool:
         """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""
-        if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
+        if may_move(event):
             return False
         if self.focused is None or self._in_tree or isinstance(self.focused, AlternativesPanel):
             return True
