@@ -15,7 +15,6 @@ from textual.widgets import Input
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction
-from pagedchat.tui.chat.alternatives_panel import KEYS as TOKEN_KEYS
 from pagedchat.tui.chat.alternatives_panel import AlternativesPanel
 from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
@@ -27,7 +26,7 @@ from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
-from pagedchat.tui.kit.key_bar import KeyBar
+from pagedchat.tui.kit.key_bar import KeyBar, keys_of
 from pagedchat.tui.kit.keys_in_turn import may_move
 from pagedchat.tui.messages import ChatFocused, EngineStateChanged
 from pagedchat.view.chats.full_context import warning
@@ -312,10 +311,10 @@ class PaneScreen(GroupScreen):
         self._keys.show(self._keys_of_focus())
 
     def _keys_of_focus(self) -> Sequence[KeyAction]:
+        if keys := keys_of(self.focused):
+            return (*keys, *APP_ACTIONS, PALETTE)
         if self.in_panel:
             return PANEL_KEYS if self._view.server is None else (MOVE, *APP_ACTIONS, TO_THE_CHAT, PALETTE)
-        if isinstance(self.focused, AlternativesPanel):
-            return (*TOKEN_KEYS, *APP_ACTIONS, PALETTE)
         if self._tree is not None and self._in_tree:
             return (*self._tree.KEYS, *APP_ACTIONS, PALETTE)
         return CHAT_KEYS
