@@ -136,6 +136,14 @@ def spelled_out(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def shown_safely(text: str) -> str:
+    """As `sanitize`, but what a terminal could obey, or hide behind, is spelled out instead of left out."""
+    if _NOTHING_TO_DO.fullmatch(text):
+        return text
+    text = _LINE_END.sub("\n", text)
+    return sanitize(_UNSAFE.sub(lambda found: spelled_out(found[0]), text))
+
+
 def _expand_tabs(text: str) -> str:
     return "\n".join(_expand_line(line) for line in text.split("\n"))
 

@@ -74,14 +74,30 @@ CHAT_ACTIONS = (
     KeyAction(
         "chat.continue", "alt+r", "continue_reply", "", "Continue reply", "Go on with a reply that was cut short"
     ),
-    KeyAction("chat.move", "alt+v", "app.move_chat", "", "Move chat", "To another engine or server"),
-    KeyAction("chat.edit", "alt+up", "edit_prompt", "", "Edit the last prompt", "Write it anew, as a branch"),
-    KeyAction("tree.next", "alt+right", "go_to_sibling(1)", "", "Next branch", "Another reply in this one's place"),
-    KeyAction("tree.previous", "alt+left", "go_to_sibling(-1)", "", "Previous branch", "Back to the one before"),
-    KeyAction("tree.show", "alt+down", "toggle_tree", "", "Tree of branches", "All that was said, beside them"),
+    KeyAction("chat.move", "alt+v", "app.move_chat", "", "Move chat", "Go on at another engine or server"),
+    KeyAction(
+        "chat.edit", "alt+up", "edit_prompt", "", "Edit the last prompt", "Write the last prompt anew, as a branch"
+    ),
+    KeyAction(
+        "tree.next",
+        "alt+right",
+        "go_to_sibling(1)",
+        "",
+        "Next branch",
+        "To the next branch: another reply, or prompt, in this place",
+    ),
+    KeyAction("tree.previous", "alt+left", "go_to_sibling(-1)", "", "Previous branch", "To the branch before"),
+    KeyAction(
+        "tree.show",
+        "alt+down",
+        "toggle_tree",
+        "",
+        "Tree of branches",
+        "All branches of this chat, beside the chats",
+    ),
     KeyAction("chat.broadcast", "f7", "broadcast", "to all", "Send to all", "Send the prompt to every chat", True),
     KeyAction("view.zoom", "f8", "zoom", "zoom", "Zoom pane", "Only this chat, or all again"),
-    KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "1, 2, 4, 6 or 9 panes", True),
+    KeyAction("view.layout", "f6", "next_layout", "layout", "Next layout", "Show 1, 2, 4, 6 or 9 panes", True),
     KeyAction("chat.next", "tab", "focus_chat(1)", "next", "Next chat", "To the next pane"),
     KeyAction("chat.previous", "shift+tab", "focus_chat(-1)", "", "Previous chat", "To the pane before"),
     KeyAction(
@@ -96,10 +112,20 @@ CHAT_ACTIONS = (
     KeyAction("chat.copy_code", "alt+c", "copy_code", "", "Copy code", "Copy the last block of code"),
     KeyAction("chat.copy_all", "alt+a", "copy_chat", "", "Copy chat", "Copy the whole chat as Markdown"),
     KeyAction(
-        "view.thought", "alt+t", "toggle_thought", "", "Open or fold thought", "What the model thought before"
+        "view.thought",
+        "alt+t",
+        "toggle_thought",
+        "",
+        "Open or fold thought",
+        "Open or fold what the model thought before it answered",
     ),
     KeyAction(
-        "view.markdown", "alt+m", "toggle_markdown", "", "Markdown or source", "Replies drawn, or as written"
+        "view.markdown",
+        "alt+m",
+        "toggle_markdown",
+        "",
+        "Markdown or source",
+        "Draw replies as Markdown, or as written",
     ),
     KeyAction(
         "chat.alternatives",
@@ -136,7 +162,13 @@ PALETTE = KeyAction(
 )
 
 
-_SIGNS = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/"}
+_NAMES = {
+    "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn",
+    "full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "equals_sign": "=", "slash": "/",
+}  # fmt: skip
+"""As people write them, where that is not the name with a capital letter."""
+_ARROWS = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
+"""With Alt they are words, since an arrow behind a plus is hard to read."""
 
 
 def remapped(action: KeyAction, keymap: Mapping[str, str]) -> KeyAction:
@@ -146,16 +178,15 @@ def remapped(action: KeyAction, keymap: Mapping[str, str]) -> KeyAction:
 
 def key_display(key: str) -> str:
     """A Textual key name as people write it."""
-    names = {"escape": "Esc", "enter": "Enter", "tab": "Tab", "shift+tab": "Shift+Tab", "comma": ","}
-    if key in names:
-        return names[key]
     if len(key) == 1:
         return key
-    if key.startswith("ctrl+"):
-        return "^" + key.removeprefix("ctrl+").upper()
-    if key.startswith("alt+") and (sign := _SIGNS.get(key.removeprefix("alt+"))):
-        return f"Alt+{sign}"
-    return "+".join(part.capitalize() for part in key.split("+"))
+    *modifiers, plain = key.split("+")
+    name = _NAMES.get(plain, plain.capitalize())
+    if not modifiers:
+        return _ARROWS.get(plain, name)
+    if modifiers == ["ctrl"]:
+        return f"^{_ARROWS.get(plain, _NAMES.get(plain, plain.upper()))}"
+    return "+".join([*(each.capitalize() for each in modifiers), name])
 
 
 def new_names(keymap: Mapping[str, str]) -> dict[str, str]:

@@ -48,7 +48,6 @@ _MORE_KEYS = (
     ("^Z ^Y", "Undo and redo: a paste, an emptied prompt"),
     ("Esc, F2", "From a panel beside the chats: back to the chat"),
     ("Alt+C …", "A panel's key beside the chats; letters are typed"),
-    ("Alt+↑ ↓ ← →", "Edit the last prompt; the tree; other branches"),
     ("Alt+P, click", "On a coloured token: its alternatives; Enter forks with one"),
     ("click on ►", "Open what a model thought before it answered"),
     ("Alt+Enter, ^B", "In the list of models (^L): open it beside this one"),
@@ -178,7 +177,10 @@ def help_lines(sections: Sequence[Section], width: int) -> list[Content]:
 
 
 def _row_lines(key: str, meaning: str, cells: int, width: int) -> list[Content]:
+    """A key that is longer than its column has the first line for itself."""
     wrapped = wrap(meaning, max(10, width - cells - 1)) or [""]
+    if len(key) >= cells:
+        return [Content.styled(key, _KEY), *_row_lines("", meaning, cells, width)]
     return [
         Content.assemble((f"{key if index == 0 else '':<{cells - 1}} ", _KEY), (line, MUTED))
         for index, line in enumerate(wrapped)

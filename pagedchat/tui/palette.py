@@ -69,7 +69,7 @@ def palette_commands(app: ScreensApp) -> Iterator[SystemCommand]:
         text = f"{action.help} ({remapped(action, app.keys).key_display})"
         yield SystemCommand(action.title, text, partial(_run_action, app, action))
     for action in (*TIME_ACTIONS, *PANEL_ACTIONS):
-        text = f"{action.help} ({action.key_display})"
+        text = f"{action.help} ({remapped(action, app.keys).key_display})"
         yield SystemCommand(f"Inspector: {action.title}", text, partial(_run_in_inspector, app, action))
     yield from _layouts(app)
     for command in COMMANDS:

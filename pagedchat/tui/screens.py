@@ -19,6 +19,7 @@ from pagedchat.tui.chat.screen import ChatScreen
 from pagedchat.tui.engine_controls import EngineControls
 from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.kit.front_screens import ConfirmScreen, TooSmallScreen
+from pagedchat.tui.kit.keys_in_turn import KeysInTurn, may_move
 from pagedchat.tui.kit.terminal_app import TerminalApp
 from pagedchat.view.chats.desk import ChatDesk
 from pagedchat.view.chats.layout import MIN_SIZE, WIDE_ENOUGH_FOR_PANEL
@@ -67,8 +68,9 @@ class ScreensApp(TerminalApp):
         self.keys = options.keymap
         """Action -> keys, where the user gave it others."""
         self.chats = ChatScreen(self, options, history)
-        self._early: list[events.Event] = []
-        """What was typed before there was a composer to type in."""
+        self._typed: list[events.Event] = []
+        """What nobody was given yet: there is no composer to type in, or a key before it may move the keyboard."""
+        self._turn = KeysInTurn(self, self._type_on)
         self.set_keymap(dict(options.keymap))
         call_keys(new_names(options.keymap))
 
@@ -101,24 +103,31 @@ class ScreensApp(TerminalApp):
         return self.chats
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed while the screen is still being made is kept, and comes first once it is there.
+        """What is typed is given out one by one, in its order; while the screen is still being made it is kept."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self._typed.append(event)
+            await self._type_on()
+        else:
+            await super().on_event(event)
+
+    async def on_pane_screen_can_be_typed_in(self) -> None:
+        """What was typed too early arrives now."""
+        await self._type_on()
+
+    async def _type_on(self) -> None:
+        """Up to a key that may move the keyboard: whoever has it then is given the rest.
 
         Text goes to the active chat from a panel beside it, too. The chat gets the keyboard here, not on the way of
         the key through the panel: of keys in quick succession one would overtake the other.
         """
-        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            if not self.chats.takes_keys:
-                self._early.append(event)
-                return
-            await self.on_pane_screen_can_be_typed_in()
+        while self._typed and self.chats.takes_keys and not self._turn.under_way:
+            event = self._typed.pop(0)
             if self.screen is self.chats and self.chats.is_typing(event):
                 self.chats.to_the_chat()
-        await super().on_event(event)
-
-    async def on_pane_screen_can_be_typed_in(self) -> None:
-        """What was typed too early arrives now, in its order."""
-        while self._early:
-            await super().on_event(self._early.pop(0))
+            whose = self.focused or self.screen
+            await super().on_event(event)
+            if may_move(event):
+                self._turn.follow(whose)
 
     async def action_tour(self) -> None:
         """Begin the tour, or end the one that is being given."""

@@ -48,3 +48,14 @@ def test_nor_does_the_system_take_it_for_itself_before_the_keys_are_the_programs
         program.press("\x11")
         assert program.wait_for_end() == 0
         assert program.is_left()
+
+
+def test_a_paste_with_escapes_and_keys_in_it_is_text():
+    with TerminalProgram() as program:
+        program.wait_for(READY)
+        program.press("\x1b[200~\x1b[31mred\x1b[0m\rnot sent \x11not quit\x1b[201~ end")
+        program.wait_until(
+            lambda: any(r"not sent \x11not quit end" in line for line in shown(program)),
+            "it is not in the composer",
+        )
+        assert any(r"› \x1b[31mred\x1b[0m" in line for line in shown(program))

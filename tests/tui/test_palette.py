@@ -45,6 +45,14 @@ async def test_a_key_of_the_inspector_can_be_asked_for_in_the_palette(make_app, 
         assert app.inspector.block_map.grid.mode == "refs"
 
 
+def test_keys_are_named_as_the_user_has_them(make_app):
+    app = make_app()
+    app.keys = {"inspector.colors": "x", "chat.fork": "f8"}
+    helps = {command.title: command.help for command in app.get_system_commands(app.chats)}
+    assert helps["Inspector: Map colours"].endswith("(x)")
+    assert helps["Fork chat"].endswith("(F8)")
+
+
 async def test_the_palette_uses_them(make_app):
     app = make_app()
     async with app.run_test() as pilot:

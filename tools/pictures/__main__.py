@@ -57,7 +57,7 @@ async def _alternatives(stage: Stage) -> None:
     """A reply by how sure the model was of it, and beside it the fork with another token."""
     await stage.ask("/logprobs on")
     await stage.ask("Describe a city that never sleeps.")
-    await stage.press("alt+p", *["n"] * 5, "enter")
+    await stage.press("alt+p", *["alt+n"] * 5, "enter")
     await stage.rest()
     await stage.press("alt+1", "alt+p")
     stage.shot()

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 
 from pagedchat.chat.sanitize import one_line
 from pagedchat.chat.session import ChatSession
-from pagedchat.tui.actions import KeyAction
+from pagedchat.tui.actions import KeyAction, remapped
 from pagedchat.tui.chat.pane_title import state_sign
 from pagedchat.tui.kit.lines import FAINT, MUTED, content_to_ascii
 from pagedchat.view.chats.branches import BranchRow, branch_rows
@@ -54,13 +54,13 @@ class TreePanel(Vertical):
     """
     KEYS = (
         KeyAction("tree.go", "enter", "select", "go there", "", ""),
-        KeyAction("tree.fork", "f", "fork", "fork there", "", ""),
+        KeyAction("chat.fork", "f9", "fork", "fork there", "", ""),
         KeyAction("tree.leave", "escape", "leave", "to the chat", "", ""),
     )
-    """In the footer while it has the keyboard."""
+    """In the footer while it has the keyboard. No letter is among them: letters are written into the chat."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f2,alt+down", "leave", "to the chat"),
-        Binding("f", "fork", "fork here"),
+        Binding("f9", "fork", "fork there", id="chat.fork"),
     ]
 
     @dataclass
@@ -89,7 +89,8 @@ class TreePanel(Vertical):
     def compose(self) -> ComposeResult:
         """The rows, and what the keys do."""
         yield OptionList()
-        keys = "(own+shared blocks) · Enter goes there · f forks there · Esc back to the chat"
+        fork = remapped(self.KEYS[1], getattr(self.app, "keys", {})).key_display
+        keys = f"(own+shared blocks) · Enter goes there · {fork} forks there · Esc back to the chat"
         yield Static(Content.styled(keys, FAINT), id="tree-note")
 
     def follow(self, desk: ChatDesk, view: EngineView) -> None:
@@ -141,13 +142,12 @@ class TreePanel(Vertical):
         return f"Tree of {one_line(active.label)}: {turns}, {count(len(chats), 'chat')}"
 
     def _line(self, row: BranchRow) -> Content:
+        """Where several chats stand their numbers will do: none of them is to be cut off."""
         style = "" if row.on_path else MUTED
         parts: list[tuple[str, str] | Content] = [(row.guide, FAINT), (_WHO[row.entry.turn.role], FAINT)]
         for chat in row.chats:
-            parts += [
-                state_sign(chat, self._view),
-                (f" {one_line(chat.label)}{self._blocks(chat)} ", "bold"),
-            ]
+            called = one_line(chat.label) if len(row.chats) == 1 else str(chat.session_id)
+            parts += [state_sign(chat, self._view), (f" {called}{self._blocks(chat)} ", "bold")]
         parts.append((one_line(row.entry.turn.text[:_TEXT]), style))
         line = Content.assemble(*parts)
         return content_to_ascii(line) if getattr(self.app, "ascii", False) else line

@@ -29,17 +29,6 @@ from pagedchat.view.chats.likelihood import (
 _NAMES = ("dim", "text", "bar", "written", "cursor", *(name for name, _ in LIKELIHOODS))
 
 
-KEYS = (
-    KeyAction("token.fork", "enter", "fork", "fork with it", "", ""),
-    KeyAction("token.leave", "escape", "leave", "to the chat", "", ""),
-    KeyAction("token.next", "right", "move(1)", "token", "", ""),
-    KeyAction("token.unsure", "n", "find(1)", "next unsure", "", ""),
-    KeyAction("token.choose", "down", "choose(1)", "alternative", "", ""),
-    KeyAction("token.reply", "pageup", "turn(-1)", "reply before", "", ""),
-)
-"""In the footer while it has the keyboard."""
-
-
 class AlternativesPanel(LineBar, can_focus=True):
     """Out of sight until it is opened."""
 
@@ -65,13 +54,22 @@ class AlternativesPanel(LineBar, can_focus=True):
     }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"alternatives-panel--{name}" for name in _NAMES}
+    KEYS = (
+        KeyAction("token.fork", "enter", "fork", "fork with it", "", ""),
+        KeyAction("token.leave", "escape", "leave", "to the chat", "", ""),
+        KeyAction("token.next", "right", "move(1)", "token", "", ""),
+        KeyAction("token.unsure", "alt+n", "find(1)", "next unsure", "", ""),
+        KeyAction("token.choose", "down", "choose(1)", "alternative", "", ""),
+        KeyAction("token.reply", "pageup", "turn(-1)", "reply before", "", ""),
+    )
+    """In the footer while it has the keyboard. No letter is among them: letters are written into the chat."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1)", "Token before", show=False),
         Binding("right", "move(1)", "Token behind", show=False),
-        Binding("ctrl+left,home", "move(-1000000)", "First token", show=False),
-        Binding("ctrl+right,end", "move(1000000)", "Last token", show=False),
-        Binding("n", "find(1)", "Next token of which it was not sure", show=False),
-        Binding("N,p", "find(-1)", "The one before", show=False),
+        Binding("home", "move(-1000000)", "First token", show=False),
+        Binding("end", "move(1000000)", "Last token", show=False),
+        Binding("alt+n,ctrl+right", "find(1)", "Next token of which it was not sure", show=False),
+        Binding("ctrl+left", "find(-1)", "The one before", show=False),
         Binding("pageup", "turn(-1)", "Reply before", show=False),
         Binding("pagedown", "turn(1)", "Reply behind", show=False),
         Binding("up", "choose(-1)", "Likelier", show=False),

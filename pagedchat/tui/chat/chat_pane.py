@@ -25,6 +25,8 @@ from pagedchat.view.engine_view import EngineView
 from pagedchat.view.past.chat_texts import past_text
 from pagedchat.view.sentences.words import to_ascii
 
+_ROWS_FOR_ALL = 4
+"""Text, a notice, and a prompt with the line above it."""
 _BORDER_CELLS = 4
 _READ_ONLY = "the past is read-only"
 
@@ -39,6 +41,7 @@ class ChatPane(QuietBorder, Vertical):
         border-subtitle-align: right;
         &.-active { border: round $primary; }
         & > Transcript { height: 1fr; }
+        &.-low.-told > Transcript { display: none; }
         & > .notice {
             display: none;
             height: auto;
@@ -124,7 +127,9 @@ class ChatPane(QuietBorder, Vertical):
             self.composer.take_out(prompt)
 
     def on_resize(self) -> None:
-        """The border's texts shrink and grow with the pane."""
+        """The border's texts shrink and grow with the pane. Where it is low a notice takes the place of the text:
+        what is typed is always seen."""
+        self.set_class(self.content_size.height < _ROWS_FOR_ALL, "-low")
         self._refresh_border()
 
     def _refresh_border(self) -> None:
@@ -155,6 +160,7 @@ class ChatPane(QuietBorder, Vertical):
         notice = self.session.notice
         content = notice_content(notice) if notice is not None else Content("")
         if self._changed("notice", content):
+            self.set_class(notice is not None, "-told")
             self._notice.set_class(notice is not None, "-shown")
             self._notice.set_class(notice is not None and notice.error, "-error")
             self._notice.update(content)

@@ -17,7 +17,7 @@ from textual.widgets import TextArea
 
 from pagedchat.chat.prompt_history import PromptHistory, newest_first
 from pagedchat.chat.returned_prompts import without
-from pagedchat.chat.sanitize import sanitize
+from pagedchat.chat.sanitize import sanitize, shown_safely
 from pagedchat.settings.places import drafts_path
 from pagedchat.tui.actions import (
     APP_ACTIONS,
@@ -194,7 +194,7 @@ class Composer(TextArea):
         event.prevent_default()
         event.stop()
         self.history.checkpoint()  # ^Z takes back the paste, and nothing that was typed around it
-        result = self._replace_via_keyboard(sanitize(event.text), *self.selection)
+        result = self._replace_via_keyboard(shown_safely(event.text), *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
         self.history.checkpoint()

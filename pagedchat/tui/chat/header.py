@@ -79,11 +79,11 @@ def header_line(view: EngineView, model: str, width: int) -> Content:
     if view.server is not None:
         groups += _server_parts(view.server)
     elif info is not None:
-        groups[0].append(LinePart(6, text(precision_and_device(info), MUTED)))
+        groups[0].append(LinePart(3, text(precision_and_device(info), MUTED)))
         if info.kv_cache_dtype:
             groups[0].append(LinePart(6, text(f"{one_line(info.kv_cache_dtype)} cache", MUTED)))
         if info.attention_backend == "cuda":
-            groups[0].append(LinePart(7, text("CUDA kernels", MUTED)))
+            groups[0].append(LinePart(6, text("CUDA kernels", MUTED)))
         groups += [_pool_parts(view, info), _speed_parts(view)]
     worst = next((worst for worst in range(8, 0, -1) if _cells(groups, worst) <= width), 0)
     line = _SEPARATOR.join([_joined(group, worst) for group in groups])
@@ -133,12 +133,13 @@ def _pool_parts(view: EngineView, info: EngineReady) -> list[LinePart]:
     color = "$text-error" if used > 0.95 else "$text-warning" if used > 0.8 else "$text-success"
     parts = [
         LinePart(0, Content.assemble(("free ", MUTED), f"{pool.free}/{pool.usable}")),
-        LinePart(3, Content.assemble(("[", FAINT), bar(used, _BAR_CELLS, color), (f"]{used:.0%}", MUTED))),
+        LinePart(4, Content.assemble(("[", FAINT), bar(used, _BAR_CELLS, color), (f"]{used:.0%}", MUTED))),
     ]
     if pool.cached:
-        parts.append(LinePart(5, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
-    saves = f" saves {format_size(saved)}" if saved > 0 else ""
-    parts.append(LinePart(4, Content.assemble(("shared ", MUTED), f"{pool.shared}", (saves, "$text-accent"))))
+        parts.append(LinePart(6, Content.assemble(("cached ", MUTED), f"{pool.cached}")))
+    parts.append(LinePart(5, Content.assemble(("shared ", MUTED), f"{pool.shared}")))
+    if saved > 0:
+        parts.append(LinePart(7, text(f"saves {format_size(saved)}", "$text-accent")))
     return parts
 
 
@@ -148,7 +149,7 @@ def _speed_parts(view: EngineView) -> list[LinePart]:
     limit = view.limit if view.past is None else then
     return [
         LinePart(2, Content.assemble(f"{view.tokens_per_second:.0f}", (" tok/s", MUTED))),
-        LinePart(4, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
+        LinePart(5, Content.assemble(("batch ", MUTED), f"{view.last_batch}")),
         _step_part(view),
         *([LinePart(1, text(f"limit {limit}", "$text-warning"))] if limit is not None else []),
         LinePart(0, Content.assemble(_run_sign(view), " ", _light(view))),
@@ -158,7 +159,7 @@ def _speed_parts(view: EngineView) -> list[LinePart]:
 def _step_part(view: EngineView) -> LinePart:
     """The step, and that it lies in the past."""
     if view.past is None or view.live is None:
-        return LinePart(5, Content.assemble(("step ", MUTED), f"{view.step}"))
+        return LinePart(6, Content.assemble(("step ", MUTED), f"{view.step}"))
     return LinePart(0, text(f"◄ step {view.past.step} of {view.live.step}", "bold $text-warning"))
 
 

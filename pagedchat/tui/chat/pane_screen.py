@@ -15,7 +15,6 @@ from textual.widgets import Input
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.chat.session import ChatSession
 from pagedchat.tui.actions import APP_ACTIONS, CHAT_ACTIONS, COMPOSER_ACTIONS, PALETTE, KeyAction
-from pagedchat.tui.chat.alternatives_panel import KEYS as TOKEN_KEYS
 from pagedchat.tui.chat.alternatives_panel import AlternativesPanel
 from pagedchat.tui.chat.chat_grid import ChatGrid
 from pagedchat.tui.chat.chat_tabs import ChatTabs
@@ -27,7 +26,8 @@ from pagedchat.tui.chat.header import HeaderBar
 from pagedchat.tui.engine_group import EngineGroup, EngineGroups
 from pagedchat.tui.inspector.inspector_keys import MOVE, OPEN, PANEL_ACTIONS, TIME_ACTIONS, TO_THE_CHAT, with_alt
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
-from pagedchat.tui.kit.key_bar import KeyBar
+from pagedchat.tui.kit.key_bar import KeyBar, keys_of
+from pagedchat.tui.kit.keys_in_turn import may_move
 from pagedchat.tui.messages import ChatFocused, EngineStateChanged
 from pagedchat.view.chats.full_context import warning
 from pagedchat.view.chats.layout import CHROME_ROWS, LAYOUTS, WIDE_ENOUGH_FOR_PANEL, groups_beside, visible_page
@@ -318,21 +318,27 @@ class PaneScreen(GroupScreen):
         self._keys.show(self._keys_of_focus())
 
     def _keys_of_focus(self) -> Sequence[KeyAction]:
+        if keys := keys_of(self.focused):
+            return (*keys, *APP_ACTIONS, PALETTE)
         if self.in_panel:
             return PANEL_KEYS if self._view.server is None else (MOVE, *APP_ACTIONS, TO_THE_CHAT, PALETTE)
-        if isinstance(self.focused, AlternativesPanel):
-            return (*TOKEN_KEYS, *APP_ACTIONS, PALETTE)
-        if self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors:
+        if self._tree is not None and self._in_tree:
             return (*self._tree.KEYS, *APP_ACTIONS, PALETTE)
         return CHAT_KEYS
 
     def is_typing(self, event: events.Event) -> bool:
         """Whether this is text for the active chat, though a panel beside it, or nothing, has the keyboard."""
-        if isinstance(event, events.Key) and (not event.is_printable or event.key.startswith("alt+")):
+        if may_move(event):
             return False
-        return self.focused is None or (self.in_panel and not isinstance(self.focused, Input))
+        if self.focused is None or self._in_tree or isinstance(self.focused, AlternativesPanel):
+            return True
+        return self.in_panel and not isinstance(self.focused, Input)
 
     # --- tree of branches ---------------------------------------------------------------------------
+
+    @property
+    def _in_tree(self) -> bool:
+        return self._tree is not None and self.focused is not None and self._tree in self.focused.ancestors
 
     async def toggle_tree(self) -> None:
         """Show the tree of the active chat's branches beside the chats and go into it, or put it away."""

@@ -191,7 +191,7 @@ COMMANDS = (
                  aliases=("retry",)),
     SlashCommand("n", "N [PROMPT]", "N answers to this prompt or the last, side by side over its blocks", _several,
                  title="Several answers"),
-    SlashCommand("beam", "N [PROMPT]", "A reply by beam search, to a prompt or the last one; F3 N: beams",
+    SlashCommand("beam", "N [PROMPT]", "A reply by beam search, to a prompt or the last one; n in F3 draws it",
                  _beam, title="Beam search"),
     SlashCommand("promote", "", "Keep this reply, close the chats with others to the same prompt", _promote,
                  title="Promote this reply"),

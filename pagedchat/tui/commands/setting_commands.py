@@ -175,8 +175,8 @@ def _theme(context: CommandContext, name: str) -> None:
 COMMANDS = (
     SlashCommand("logprobs", "[on|off|N] [all]", "Replies coloured by how sure the model was; N others a token",
                  _logprobs, choices=("on", "off", "all"), title="How sure the model was"),
-    SlashCommand("set", "NAME VALUE|off", "Sampling of this chat from its next request on", _set,
-                 choices=(*SETTINGS, "full"), title="Set sampling"),
+    SlashCommand("set", "NAME VALUE|off", "This chat's sampling from its next request on; Tab lists the names",
+                 _set, choices=(*SETTINGS, "full"), title="Set sampling"),
     SlashCommand("show", "", "This chat's sampling and system prompt", _show, title="Show settings"),
     SlashCommand("layout", "N|auto", "Show 1, 2, 4, 6 or 9 panes", _layout,
                  choices=(*map(str, LAYOUTS), "auto")),

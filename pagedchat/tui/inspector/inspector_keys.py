@@ -62,7 +62,14 @@ PANEL_ACTIONS = (
     KeyAction(
         "inspector.sharing", "s", "toggle_sharing", "sharing", "Sharing", "What chats share, in place of the tables"
     ),
-    KeyAction("inspector.groups", "n", "toggle_groups", "beams", "Beams and drafts", "In place of the tables"),
+    KeyAction(
+        "inspector.groups",
+        "n",
+        "toggle_groups",
+        "beams",
+        "Beams and drafts",
+        "Beams and drafts as blocks, in place of the tables",
+    ),
     KeyAction("inspector.kinds", "e", "cycle_kinds", "events", "Event kinds", "Which kinds of events are shown"),
     KeyAction("inspector.each_kind", "E", "choose_kinds", "", "Each event kind", "A menu of all kinds of events"),
     KeyAction("inspector.filter", "/", "filter_events", "filter", "Filter events", "Only events with a given text"),

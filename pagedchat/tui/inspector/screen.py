@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from pagedchat.tui.actions import PALETTE, KeyAction
 from pagedchat.tui.chat.header import HeaderBar
-from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS
+from pagedchat.tui.inspector.inspector_keys import INSPECTOR_ACTIONS, MOVE
 from pagedchat.tui.inspector.panel import InspectorPanel
 from pagedchat.tui.kit.draw_turns import FIGURES_SECONDS, ScreenPart
-from pagedchat.tui.kit.key_bar import KeyBar
+from pagedchat.tui.kit.key_bar import KeyBar, keys_of
 from pagedchat.tui.kit.sparse_painting import SparseScreen
 from pagedchat.view.engine_view import EngineView
 
@@ -59,7 +60,14 @@ class InspectorScreen(SparseScreen):
         yield ScreenPart(self._keys, self._show_keys, FIGURES_SECONDS)
         yield from self.panel.parts()
 
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """The tour has keys of its own."""
+        self._show_keys()
+
     def _show_keys(self) -> None:
         """Of a server there are figures to read, and nothing to be done."""
+        if keys := keys_of(self.focused):
+            self._keys.show([*keys, MOVE, PALETTE])
+            return
         told = INSPECTOR_ACTIONS if self.panel.view.server is None else ()
         self._keys.show([*told, BACK, PALETTE])

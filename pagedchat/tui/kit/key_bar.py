@@ -16,6 +16,12 @@ _ROOM_FOR_TWO_ROWS = 30
 """Terminals with fewer rows than this get one row of keys."""
 
 
+def keys_of(part: Widget | None) -> tuple[KeyAction, ...]:
+    """The keys of a part of the screen that has some of its own, and says so in its `KEYS`."""
+    keys = getattr(part, "KEYS", ())
+    return keys if isinstance(keys, tuple) else ()
+
+
 class _Placed(NamedTuple):
     row: int
     start: int

@@ -5,12 +5,14 @@ A line is a `Strip`, built once and kept until somebody says that it changed; on
 
 from collections.abc import Iterable
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
 from pagedchat.tui.kit.quiet import QuietScrollView
+from pagedchat.view.sentences.words import to_ascii
 
 
 class LineView(QuietScrollView, can_focus=True):
@@ -150,5 +152,11 @@ def laid_over(widget: Widget, component: str) -> Style:
 
 
 def _filled(widget: Widget, strip: Strip, style: Style) -> Strip:
-    """The strip on the widget's background, exactly as wide as the widget."""
-    return strip.crop_extend(0, widget.size.width, style).apply_style(style)
+    """The strip on the widget's background, exactly as wide as the widget; what is cut off leaves an ellipsis."""
+    width = widget.size.width
+    if 0 < width < strip.cell_length and not strip.crop(width).text.isspace():
+        kept = strip.crop(0, width - 1)
+        last = next((segment.style for segment in reversed(list(kept))), None)
+        sign = to_ascii("…") if getattr(widget.app, "ascii", False) else "…"
+        strip = Strip([*kept, Segment(sign, last)], width)
+    return strip.crop_extend(0, width, style).apply_style(style)

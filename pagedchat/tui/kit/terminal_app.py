@@ -19,6 +19,7 @@ from textual.filter import LineFilter
 
 from pagedchat.errors import PagedChatError
 from pagedchat.service.log_file import LogFile
+from pagedchat.tui.kit.few_colours import FewColours
 from pagedchat.tui.kit.glyph_filter import GlyphFilter
 from pagedchat.tui.kit.lazy_stylesheet import LazyStylesheet
 from pagedchat.tui.kit.plain_toasts import PlainToasts
@@ -49,10 +50,12 @@ class TerminalApp(PlainToasts):
         self.ascii = ascii_only
         """As above."""
         self._glyphs = GlyphFilter(ascii_only=ascii_only)
+        self._few_colours = FewColours()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's own, and the signs that terminals have."""
-        return [*super().get_line_filters(), self._glyphs]
+        """Textual's own, and the signs and colours that terminals have."""
+        few = [self._few_colours] if self.console.color_system == "standard" else []
+        return [*super().get_line_filters(), self._glyphs, *few]
 
     def get_driver_class(self) -> type[Driver]:
         """Our own in the place of Textual's for a terminal; tests and browsers have others."""

@@ -1,6 +1,6 @@
-"""The terminal as Textual drives it, with five things done otherwise: suspending, going on, being hung up, what was
-typed before there was a screen, and frames, each of which is written in one piece. It knows whether the terminal
-has taken what was written."""
+"""The terminal as Textual drives it, with six things done otherwise: suspending, going on, being hung up, what was
+typed before there was a screen, pastes, and frames, each of which is written in one piece. It knows whether the
+terminal has taken what was written."""
 
 import fcntl
 import os
@@ -12,8 +12,9 @@ import threading
 from typing import IO, Any
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
-from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+
+from pagedchat.tui.kit.terminal_input import read_terminal
 
 
 class _Output:
@@ -125,10 +126,7 @@ class TerminalDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Read keys, after those that were typed ahead."""
         typed, self._typed_ahead = self._typed_ahead, ""
-        if typed:
-            for message in XTermParser().feed(typed):
-                self.process_message(message)
-        super().run_input_thread()
+        read_terminal(self.fileno, self.exit_event, self.process_message, typed, debug=self._debug)
 
 
 def _watch_terminal(descriptor: int) -> None:

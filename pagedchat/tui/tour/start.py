@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.screen import Screen
+from textual.timer import Timer
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import PagedChatError
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pagedchat.tui.screens import ScreensApp
 
 
+_LOOK_SECONDS = 0.2
+"""How soon the box follows the user to another screen."""
+
+
 class Tour:
     """One tour of the program.
 
@@ -30,6 +35,7 @@ class Tour:
     def __init__(self, app: "ScreensApp", clock: Callable[[], float]) -> None:
         self._app = app
         self._opened_inspector = False
+        self._timer: Timer | None = None
         self._focused_before = app.chats.focused_chat.session_id
         stage = Stage(app.view, app.desk, app.engine.send, self._show_chat, self._close)
         self.guide = TourGuide(app.view, stage, clock)
@@ -48,6 +54,7 @@ class Tour:
         self._opened_inspector = self._app.inspector is None
         await self._app.show_inspector()
         self.guide.begin()
+        self._timer = self._app.set_interval(_LOOK_SECONDS, self.look)  # the engine may rest meanwhile
 
     def look(self) -> None:
         """Follow the engine, and the user from screen to screen."""
@@ -76,6 +83,8 @@ class Tour:
 
     async def leave(self) -> None:
         """Everything as it was before."""
+        if self._timer is not None:
+            self._timer.stop()
         self.guide.leave()
         for screen in self._app.screen_stack:
             await screen.query(TourBox).remove()

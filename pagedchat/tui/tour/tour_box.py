@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from pagedchat.chat.sanitize import drawable
+from pagedchat.tui.actions import KeyAction
 from pagedchat.tui.kit.lines import MUTED, content_to_ascii
 from pagedchat.view.key_names import with_keys
 
@@ -32,6 +33,12 @@ class TourBox(Widget, can_focus=True):
         &:focus { border: round $accent; }
     }
     """
+    KEYS = (
+        KeyAction("tour.next", "enter", "go(1)", "next step", "", ""),
+        KeyAction("tour.back", "left", "go(-1)", "step before", "", ""),
+        KeyAction("tour.leave", "escape", "leave", "leave the tour", "", ""),
+    )
+    """In the footer while it has the keyboard."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,right", "go(1)", "Next step"),
         Binding("left", "go(-1)", "Step before"),

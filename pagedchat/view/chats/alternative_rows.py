@@ -24,7 +24,7 @@ Pieces = list[tuple[str, str]]
 _BAR = 12
 _TEXT = 24
 """Cells of a token's text in the first line."""
-_KEYS = "Enter fork with it · ←→ token · n unsure · ↑↓ · Esc"
+_KEYS = "Enter forks · ←→ token · Alt+N unsure · ↑↓ · Esc"
 _MARK, _NO_MARK = "► ", "  "
 
 

@@ -53,6 +53,10 @@ MOST_TITLE = 200
 """Characters of a name that is given."""
 
 
+_CLOSED_KNOWN = 16
+"""Closed chats whose names are kept."""
+
+
 class ChatDesk:
     """The chats of one engine in the order in which they are shown.
 
@@ -73,6 +77,8 @@ class ChatDesk:
         self._numbers = numbers or (lambda: (chat.session_id for chat in self.chats))
         self._next_request = 0
         self.chats: list[ChatSession] = []
+        self._closed: dict[int, str] = {}
+        """What those were called that were closed last."""
         self.context_limit = 0
         """Tokens one chat may hold; 0 until the engine is ready."""
         self.focused_id = 0
@@ -102,8 +108,8 @@ class ChatDesk:
 
     @property
     def labels(self) -> dict[int, str]:
-        """Session -> what it is called."""
-        return {chat.session_id: chat.label for chat in self.chats}
+        """Session -> what it is called, or was: the engine tells of closed chats for a moment still."""
+        return self._closed | {chat.session_id: chat.label for chat in self.chats}
 
     # --- what the user does -------------------------------------------------------------------------
 
@@ -365,6 +371,7 @@ class ChatDesk:
     def close(self, chat: ChatSession) -> None:
         """Drop a chat and its blocks."""
         self.chats.remove(chat)
+        self._closed = dict([*self._closed.items(), (chat.session_id, chat.label)][-_CLOSED_KNOWN:])
         self._send(Close(chat.session_id))
         self.on_change()
 

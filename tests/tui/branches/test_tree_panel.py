@@ -72,7 +72,7 @@ async def test_the_tree_shows_who_stands_where_and_what_it_holds(make_app, link,
         await pilot.press("up", "enter")  # the reply before
         await settle(pilot)
         assert texts(app) == ["first", "one"]
-        await pilot.press("down", "f")
+        await pilot.press("down", "f9")
         await settle(pilot)
         assert texts(app, 2) == ["first", "another"]
         assert "Tree of 2 first»a: 3 turns, 2 chats" in drawn(panel)
@@ -93,6 +93,34 @@ async def test_escape_leads_from_the_tree_to_the_chat_and_the_tree_stays(make_ap
         assert app.chats.query(TreePanel)
 
 
+async def test_of_several_chats_on_one_turn_each_is_seen(make_app, link, talk):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 2))
+        await settle(pilot)
+        await talk(pilot, "Tell me a story", "one")
+        await write(pilot, "/fork 3")
+        await pilot.press("enter", "alt+down")
+        await settle(pilot)
+        own, shared = app.view.blocks_of(1)
+        assert f"○ 1 ({own}+{shared}) ○ 2 ○ 3 ○ 4 one" in drawn(app.chats.query_one(TreePanel))
+
+
+async def test_what_is_typed_in_the_tree_is_the_chat_s(make_app, link, talk):
+    app = make_app(sessions=1)
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY, prefill(1, 0, 2))
+        await settle(pilot)
+        await talk(pilot, "first", "one")
+        await pilot.press("alt+down")
+        await settle(pilot)
+        await pilot.press(*"find me")
+        await settle(pilot)
+        assert app.focused is pane(app, 1).composer
+        assert app.focused.text == "find me"
+        assert len(app.desk.chats) == 1, "no letter forks"
+
+
 async def test_the_footer_says_what_enter_and_escape_do_in_the_tree(make_app, link, talk):
     app = make_app(sessions=1)
     async with app.run_test(size=WIDE) as pilot:
@@ -101,7 +129,7 @@ async def test_the_footer_says_what_enter_and_escape_do_in_the_tree(make_app, li
         bar = app.chats.query_one("KeyBar")
         await pilot.press("alt+down")
         await settle(pilot)
-        assert drawn(bar).strip().startswith("Enter go there  f fork there  Esc to the chat")
+        assert drawn(bar).strip().startswith("Enter go there  F9 fork there  Esc to the chat")
         await pilot.press("escape")
         await settle(pilot)
         assert "Enter send" in drawn(bar)

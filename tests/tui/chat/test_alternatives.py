@@ -133,7 +133,7 @@ async def test_the_panel_shows_the_token_under_the_cursor(make_app, link):
         assert '" sea" (written)' in text
         reversed_ = [segment.text for segment in pane(app, 1).transcript.render_line(1) if segment.style.reverse]
         assert reversed_ == [" sea"]
-        await pilot.press("n", "n")
+        await pilot.press("alt+n", "ctrl+right")
         assert '" blue" token 4' in drawn(panel) or panel.place.token == 3
         await pilot.press("end", "right", "right")
         assert panel.place.token == 4
@@ -277,6 +277,32 @@ async def test_what_is_typed_at_the_composer_goes_on_while_the_panel_is_open(mak
         assert not pane(app, 1).alternatives.display
 
 
+async def test_what_is_typed_after_a_click_on_a_token_is_the_chat_s(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await told_chat(pilot, link)
+        await pilot.click(pane(app, 1).transcript, offset=(6 + 9, 1))
+        await draw(pilot)
+        chosen = pane(app, 1).alternatives.place
+        await pilot.press(*"no, wait")
+        assert app.focused is pane(app, 1).composer
+        assert app.focused.text == "no, wait"
+        assert pane(app, 1).alternatives.place == chosen
+
+
+async def test_unsure_tokens_are_a_key_away_in_both_directions(make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        await told_chat(pilot, link)
+        await pilot.press("alt+p")
+        panel = pane(app, 1).alternatives
+        passed = []
+        for key in ("alt+n", "ctrl+right", "ctrl+right", "ctrl+left", "ctrl+left"):
+            await pilot.press(key)
+            passed.append(panel.place.token)
+        assert passed == [1, 2, 3, 2, 1], "all but the two of which it was sure"
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
 def test_pictures(snap_compare, make_still_app, link, size):
     app = make_still_app(sessions=1)
@@ -288,7 +314,7 @@ def test_pictures(snap_compare, make_still_app, link, size):
         await pilot.press("a", "enter")
         tell(link, link.generates()[0])
         await draw(pilot)
-        await pilot.press("alt+p", "n")
+        await pilot.press("alt+p", "alt+n")
         await draw(pilot)
 
     assert snap_compare(app, terminal_size=size, run_before=before)

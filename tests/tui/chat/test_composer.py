@@ -16,14 +16,14 @@ async def test_newline_keys_do_not_send(make_app, link, key):
         assert link.generates() == []
 
 
-async def test_paste_never_sends_and_is_sanitised(make_app, link):
+async def test_paste_never_sends_and_shows_what_is_hidden_in_it(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
         from textual.events import Paste
 
-        app.screen.focused.post_message(Paste("one\r\ntwo\x1b[31m\n"))
+        app.screen.focused.post_message(Paste("one\r\ntwo\x1b[31m \u202etxt\U000e0041\x07\n"))
         await pilot.pause()
-        assert pane(app, 1).composer.text == "one\ntwo\n"
+        assert pane(app, 1).composer.text == r"one|two\x1b[31m \u202etxt\U000e0041\x07|".replace("|", "\n")
         assert link.generates() == []
 
 

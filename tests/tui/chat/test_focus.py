@@ -158,3 +158,53 @@ async def test_control_c_in_a_panel_leaves_the_prompt_alone(make_app, link):
         composer.insert("a draft")
         await pilot.press("ctrl+c")
         assert composer.text == "a draft"
+
+
+def typed(app, *keys):
+    """As a terminal sends what was typed while the program was busy: all of it at once."""
+    for key in keys:
+        app.post_message(events.Key({" ": "space"}.get(key, key), key if len(key) == 1 else None))
+
+
+async def test_what_is_typed_behind_a_key_that_leads_to_another_chat_is_for_that_one(make_app):
+    app = make_app(sessions=3)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        typed(app, *"one", "tab", *"two", "tab", *"three", "alt+1", *" and", "shift+tab", *" go")
+        await settle(pilot)
+        assert [pane(app, number).composer.text for number in (1, 2, 3)] == ["one and", "two", "three go"]
+
+
+async def test_prompts_typed_at_once_with_tabs_between_them_go_each_to_its_chat(make_app, link):
+    app = make_app(sessions=2)
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        typed(app, *"sea", "enter", "tab", *"moon", "enter")
+        await settle(pilot)
+        assert [(each.session_id, each.turns[-1].text) for each in link.generates()] == [(1, "sea"), (2, "moon")]
+
+
+async def test_what_is_typed_behind_a_key_that_opens_a_chat_is_for_that_one(make_app, link):
+    app = make_app(sessions=1)
+    async with app.run_test(size=(160, 40)) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        typed(app, *"tale", "enter", "f9", *"fork", "ctrl+n", *"new")
+        await settle(pilot)
+        assert [pane(app, number).composer.text for number in (1, 2, 3)] == ["", "fork", "new"]
+        typed(app, "alt+1", *"/fork", "enter", *"behind")
+        await settle(pilot)
+        assert pane(app, 4).composer.text == "behind"
+
+
+async def test_a_key_whose_chat_is_closed_meanwhile_keeps_no_other_waiting(make_app, link):
+    app = make_app(sessions=3)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        typed(app, "ctrl+d", *"a", "ctrl+d", *"b")
+        await settle(pilot)
+        assert "".join(each.composer.text for each in app.chats._panes) in ("a", "ab", "b")
+        typed(app, *"c")
+        await settle(pilot)
+        assert app.focused.text.endswith("c")

@@ -1,8 +1,13 @@
 """Panes, tabs and header; pictures of them: after a wanted change `pytest tests/tui --snapshot-update`."""
 
 import msgspec
+import pytest
 
-from tests.fakes_tui import READY, prefill
+from pagedchat.cache_events import SequenceForked
+from pagedchat.chat.session import Notice
+from pagedchat.events import LoadProgress
+from pagedchat.view.chats.layout import MIN_SIZE
+from tests.fakes_tui import READY, prefill, report
 from tests.tui.whole_app import WIDE, drawn, pane, panes, settle, stream_two
 
 
@@ -46,6 +51,32 @@ async def test_header_tells_of_the_kernels(make_app, link):
         link.say(msgspec.structs.replace(READY, attention_backend="cuda"))
         await settle(pilot)
         assert "fp16 cuda:0  CUDA kernels" in drawn(app.chats._header)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_what_runs_on_what_is_said_at_every_width(make_app, link, width):
+    app = make_app()
+    async with app.run_test(size=(width, 40)) as pilot:
+        await settle(pilot)
+        link.say(msgspec.structs.replace(READY, device="CPU, 2 threads"), prefill(1, 0, 30, step=719))
+        link.say(report(720, [SequenceForked(1, 2, "parked")], in_use=30, table_entries=60, shared=30))
+        await settle(pilot)
+        header = drawn(app.chats._header)
+        assert "fp16 CPU, 2 threads" in header
+        assert "free 226/256" in header
+        assert " tok/s" in header
+
+
+async def test_the_composer_is_seen_in_the_smallest_pane_with_a_notice(make_app, link):
+    app = make_app(sessions=2)
+    async with app.run_test(size=MIN_SIZE) as pilot:
+        link.say(LoadProgress("weights", "Reading weights", 3, 10))
+        app.desk.get(1).notify(
+            Notice("Reopened: its next prompt computes these turns anew, but for a beginning.", "")
+        )
+        await pilot.press("h", "i")
+        await settle(pilot)
+        assert "› hi" in drawn(app.screen)
 
 
 def test_two_panes_stream(snap_compare, make_still_app, link):

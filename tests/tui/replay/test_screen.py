@@ -72,6 +72,8 @@ async def test_space_plays_and_stops(recording: Recording) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         screen = ReplayScreen(recording, 10, clock=lambda: now)
         await app.push_screen(screen)
+        await pilot.pause()
+        assert str(screen.panel.timeline.border_subtitle).startswith("space plays or holds")
         await pilot.press("space")
         now += 0.501
         screen._tick()

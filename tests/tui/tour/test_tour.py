@@ -13,6 +13,7 @@ from pagedchat.tui.chat.chat_pane import ChatPane
 from pagedchat.tui.tour.tour_box import TourBox
 from pagedchat.view.tour import guide, stage
 from tests.service.fake_engine import ENTRY
+from tests.tui.whole_app import drawn
 
 WIDE = (170, 50)
 NARROW = (100, 30)
@@ -149,3 +150,30 @@ async def test_paused_and_limited_before_is_so_again_afterwards(make_app):
         assert not app.view.paused
         await pilot.press("escape")
         await wait(pilot, lambda: app.view.paused and app.view.limit == 100 and app.view.pace == 0.001)
+
+
+async def test_the_tour_goes_along_to_the_chats_though_the_engine_rests(make_app):
+    app = make_app("load_recompute")
+    async with app.run_test(size=NARROW) as pilot:
+        tour = await start(pilot)
+        await wait(pilot, lambda: found(tour) and not any(chat.busy for chat in app.desk))
+        await asyncio.sleep(0.5)  # the last report was drawn
+        assert app.screen is not app.chats
+        await pilot.press("f2")
+        await wait(pilot, lambda: app.screen is app.chats and app.chats.query(TourBox))
+        await pilot.press("escape")
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_the_line_of_keys_is_the_tour_s_while_it_has_the_keyboard(make_app, size):
+    app = make_app("load_recompute")
+    async with app.run_test(size=size) as pilot:
+        await start(pilot)
+        await wait(pilot, lambda: app.screen.query("TourBox:focus"))
+        bar = app.screen.query_one("KeyBar")
+        assert drawn(bar).strip().startswith("Enter next step  ← step before  Esc leave the tour")
+        await pilot.press("tab")
+        await pilot.pause()
+        assert "Enter next step" not in drawn(bar)
+        await pilot.click(TourBox)
+        await pilot.press("escape")

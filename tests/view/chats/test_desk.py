@@ -238,3 +238,14 @@ def test_what_is_taken_back_is_still_a_branch(desk, sent):
     desk.apply(finished(sent[-1]))
     desk.go_through(chat, chat.sibling(-1))
     assert [turn.text for turn in chat.turns[1:]] == ["a", "A", "b", "B", "c", "C"]
+
+
+def test_the_engine_s_last_words_on_a_closed_chat_have_its_name(desk):
+    first = desk.new("tale")
+    desk.close(first)
+    assert desk.labels[first.session_id] == first.label
+    again = desk.new("code", session_id=first.session_id)
+    assert desk.labels == {again.session_id: again.label}, "the number may be another's by then"
+    for _ in range(100):
+        desk.close(desk.new("many"))
+    assert len(desk.labels) < 30

@@ -23,6 +23,8 @@ PHASE_LINES = 2
 
 PRESENT_KEYS = "← → step · Enter opens it · g goes there"
 PAST_KEYS = "space back to the present · , . step · [ ] event"
+REPLAY_KEYS = "space plays or holds · , . step · [ ] event"
+"""A recording has no present."""
 
 
 class BatchTimeline(QuietBorder, Vertical):
@@ -102,7 +104,12 @@ class BatchTimeline(QuietBorder, Vertical):
         if title != self._title:
             self._title = title
             self.set_title(Content(self.lines.sign(title)))
-            self.set_subtitle(Content(self.lines.sign(PRESENT_KEYS if self.view.past is None else PAST_KEYS)))
+            self.set_subtitle(Content(self.lines.sign(self._keys())))
+
+    def _keys(self) -> str:
+        if self.view.past is None:
+            return PRESENT_KEYS
+        return PAST_KEYS if self.view.travel is None or self.view.travel.has_live else REPLAY_KEYS
 
     def _state(self) -> str:
         chosen = self.lines.chosen

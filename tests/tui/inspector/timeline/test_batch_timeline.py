@@ -65,7 +65,7 @@ async def test_marks_stand_under_each_other_with_figures_below() -> None:
             "free     ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓",
             "ms/step  " + "▓" * 18 + "█" + "▓" * 11,
             "P prefill  p its last part  • decode  f fork",
-            "step 30 · batch 3 · 3 tok · 1 tale 1 · 2 tale»a 1 · 4 notes",
+            "step 30 · batch 3 · 3 tok · 1 tale 1 · 2 tale»a 1 · 4 notes…",
         ]
         assert drawn(app.timeline.phases) == ["3.5 ms " + "█" * 53, "■ forward 3.1  ■ sample .4"]
 
