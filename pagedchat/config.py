@@ -115,7 +115,7 @@ class ModelConfig(_Checked):
         "quantization": ("--quantize", _one_of("auto", "none", "int8", "int4", "fp8")),
         "attention_backend": ("--attention-backend", _one_of("auto", "cuda", "torch")),
         "implementation": ("--model-implementation", _one_of("auto", "native", "transformers")),
-        "max_model_len": ("max_model_len", Whole(1, INT32_MAX).check),
+        "max_model_len": ("--max-model-len", Whole(1, INT32_MAX).check),
         "enforce_eager": ("enforce_eager", check_flag),
         "tensor_parallel_size": ("--tensor-parallel-size", Whole(1, MOST_RANKS).check),
         "batch_invariant": ("--batch-invariant", check_flag),

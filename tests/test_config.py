@@ -94,7 +94,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ModelConfig, {"model": "caf\udce9"}, f"--model is 'caf\\udce9'. It must be {TEXT}."),
     (ModelConfig, {"tokenizer": 5}, f"--tokenizer is 5. It must be {TEXT}."),
     (ModelConfig, {"skip_tokenizer_init": "no"}, "skip_tokenizer_init is 'no'. It must be true or false."),
-    (ModelConfig, {"max_model_len": 0}, f"max_model_len is 0. It must be {BLOCKS}."),
+    (ModelConfig, {"max_model_len": 0}, f"--max-model-len is 0. It must be {BLOCKS}."),
     (ModelConfig, {"enforce_eager": None}, "enforce_eager is None. It must be true or false."),
     *[
         (

@@ -106,6 +106,9 @@ def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
         help="weights in int8, int4 or, on a GPU, fp8 while they are read; none keeps them as they are (auto)",
     )
     group.add_argument(
+        "--max-model-len", type=int, metavar="N", help="tokens of a chat, prompts and replies (the model's)"
+    )
+    group.add_argument(
         "--attention-backend",
         metavar="NAME",
         help="auto, cuda (kernels of our own) or torch (auto: cuda wherever the kernels can serve the model)",

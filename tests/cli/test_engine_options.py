@@ -25,6 +25,7 @@ def test_every_engine_option_reaches_its_field() -> None:
         "--model m --tokenizer t --device cpu --dtype float16 --attention-backend torch"
         " --block-size 32 --num-blocks 7 --kv-cache-memory 2GiB --gpu-memory-utilization 0.5 --swap-space 1MiB"
         " --no-prefix-caching --max-num-seqs 3 --max-num-batched-tokens 64 --preemption-mode swap --seed 9"
+        " --max-model-len 512"
     )
     config = engine_config(parse_args(argv))
     assert (config.model.model, config.model.tokenizer, config.seed) == ("m", "t", 9)
@@ -35,6 +36,7 @@ def test_every_engine_option_reaches_its_field() -> None:
     assert (config.cache.gpu_memory_utilization, config.cache.enable_prefix_caching) == (0.5, False)
     assert (config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) == (3, 64)
     assert config.scheduler.preemption_mode == "swap"
+    assert config.model.max_model_len == 512
 
 
 def test_every_sampling_option_reaches_its_field() -> None:

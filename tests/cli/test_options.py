@@ -120,6 +120,7 @@ NUMBERS = {
     "--max-tokens": "1 to 2147483647",
     "--num-blocks": "1 to 2147483647",
     "--max-num-seqs": "1 to 65536",
+    "--max-model-len": "1 to 2147483647",
     "--tensor-parallel-size": "1 to 64",
     "--max-num-batched-tokens": "1 to 1048576",
     "--block-size": "1, 2, 4",

@@ -58,6 +58,7 @@ swap-space = 1024
 kv-cache-dtype = "int8"
 no-prefix-caching = true
 max-num-seqs = 3
+max-model-len = 512
 max-num-batched-tokens = 64
 preemption-mode = "swap"
 speculate = "lookup"

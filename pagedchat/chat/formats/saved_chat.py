@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pagedchat.bounds import is_unicode
-from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.sanitize import one_line, shown_safely
 from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Entry, Turn
 from pagedchat.errors import PagedChatError
@@ -83,8 +83,8 @@ def in_turns(
 
 
 def title_of(text: object) -> str:
-    """A title in one line, and not endless."""
-    return one_line(text)[:MOST_TITLE] if isinstance(text, str) else ""
+    """A title in one line, and not endless; what must not be drawn of a foreign one is spelled out."""
+    return one_line(shown_safely(text))[:MOST_TITLE] if isinstance(text, str) else ""
 
 
 def whole_characters(text: str) -> str:

@@ -111,6 +111,7 @@ def _of_length(description: ModelDescription, wanted: int | None) -> ModelDescri
     most = description.max_model_len
     if wanted > most:
         raise InvalidValueError(
-            f"max_model_len is {wanted}, but {description.name} has {most} positions.", "Leave it out, or lower it."
+            f"--max-model-len is {wanted}, but {description.name} has {most} positions.",
+            "Leave it out, or lower it.",
         )
     return replace(description, max_model_len=wanted)

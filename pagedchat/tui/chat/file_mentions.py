@@ -14,6 +14,7 @@ FRESH_SECONDS = 10.0
 MOST_CANDIDATES = 12
 _LONGEST = 400
 """Characters before the cursor that a name may take."""
+_HINT = "Tab takes it, and its text goes behind the prompt"
 _WORD = re.compile(r"(?:^|\s)@([^\s\"]*)$")
 
 
@@ -38,7 +39,7 @@ class FileMentions:
 
         best = [self.names[index] for index in ranked(self.typed, self.names, MOST_CANDIDATES)]
         line = before_cursor[: len(before_cursor) - len(self.typed)]
-        return [Candidate(f"{line}{name} ", name, "its text is put behind the prompt") for name in best]
+        return [Candidate(f"{line}{name} ", name, _HINT) for name in best]
 
     @property
     def wants_list(self) -> bool:

@@ -6,10 +6,10 @@ change nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from pagedchat.chat.formats.saved_chat import SavedChat, title_of
 from pagedchat.chat.identity import new_id
 from pagedchat.chat.resuming import asked_entries, fill, resume
 from pagedchat.chat.sanitize import one_line
@@ -44,13 +44,7 @@ from pagedchat.view.key_names import with_keys
 from pagedchat.view.options import UiOptions
 from pagedchat.view.sentences.words import count
 
-if TYPE_CHECKING:
-    from pagedchat.chat.formats.saved_chat import SavedChat
-
 RequestEvent = RequestStarted | TextDelta | RequestFinished | RequestFailed | RequestWaits
-
-MOST_TITLE = 200
-"""Characters of a name that is given."""
 
 
 _CLOSED_KNOWN = 16
@@ -130,7 +124,7 @@ class ChatDesk:
 
     def take_in(self, saved: "SavedChat") -> ChatSession:
         """A chat of a file, at the end; the engine hears of it with its next prompt."""
-        chat = self.new(one_line(saved.title)[:MOST_TITLE])
+        chat = self.new(title_of(saved.title))
         chat.system = saved.system
         chat.overrides = SamplingOverrides(**saved.sampling)
         chat.fill(saved.entries, saved.unanswered)

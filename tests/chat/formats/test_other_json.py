@@ -96,3 +96,8 @@ def test_what_is_no_chat_is_none():
         [{"mapping": 3}],
     ):
         assert chats_of(value) == []
+
+
+def test_what_hides_in_a_title_is_seen():
+    [chat] = chats_of([{**CHATGPT, "title": "Boats \x1b[31m\u202eevil\n\x00"}])
+    assert chat.title == "Boats \\x1b[31m\\u202eevil \\x00"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedchat.chat.formats.own_json import from_json, to_json
-from pagedchat.chat.formats.saved_chat import FormatError, SavedChat, saved
-from pagedchat.chat.sanitize import one_line
+from pagedchat.chat.formats.saved_chat import FormatError, SavedChat, saved, title_of
 from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Entry, Turn
 from pagedchat.engine.sampling_params import SamplingOverrides
@@ -47,7 +46,7 @@ def test_a_chat_that_is_imported_is_exported_as_it_was(chat):
     session = desk.take_in(chat)
     assert session.take_returned() == chat.unanswered
     again = saved(session)
-    assert (again.title, again.system, again.entries) == (one_line(chat.title)[:200], chat.system, chat.entries)
+    assert (again.title, again.system, again.entries) == (title_of(chat.title), chat.system, chat.entries)
     assert saved(desk.take_in(again)) == again
     assert SamplingOverrides(**again.sampling) == SamplingOverrides(**chat.sampling)
 

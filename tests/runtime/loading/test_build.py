@@ -70,7 +70,7 @@ def test_sequences_are_no_longer_than_was_asked_for(checkpoint: Path) -> None:
     assert (loaded.limits.model_len, loaded.info.max_model_len) == (40, 40)
     assert loaded.limits.num_blocks == 256 * 3, "of which 40 tokens take three each"
     with pytest.raises(
-        InvalidValueError, match=rf"^max_model_len is {POSITIONS + 1}, but .* has {POSITIONS} positions"
+        InvalidValueError, match=rf"^--max-model-len is {POSITIONS + 1}, but .* has {POSITIONS} positions"
     ):
         load(checkpoint, max_model_len=POSITIONS + 1)
 
