@@ -45,10 +45,12 @@ commands:
   models                  the models that this machine has: the hub's cache, folders, GGUF files
   bench engine            tokens a second, first tokens and start-up, against transformers and vLLM
   bench step              where the time of a decode step goes, on the GPU and on the host
+  bench cpu               where the time of a decode step on a CPU goes, by kernel
   bench kernels           the CUDA kernels against the memory's bandwidth and against their peers
   bench drafts            tokens a second with guessed tokens and without
   bench quality           what weights of few bits cost: the perplexity of a text with and without them
   bench serve             streams of 64 clients of a server, beside the same prompts without one
+  bench ranks             a model over several GPUs, and their sums beside those of NCCL and torch
   bench ui                how fast the screen draws and answers keys, and what it costs the engine
   doctor                  driver, GPU, compiler, kernel cache, and what every CUDA kernel takes of the GPU
   doctor --compile        compile every CUDA kernel for every architecture; needs no GPU
@@ -151,7 +153,8 @@ def _chat_parser() -> Parser:
     _add_one_shot(parser)
     _add_chats(parser)
     _add_history(parser)
-    _add_inspector(parser)
+    _add_screen(parser)
+    _add_recording(parser)
     add_attach_options(parser)
     add_server_options(parser)
     add_engine_options(parser)
@@ -223,11 +226,8 @@ def _chat_number(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text[:40]!r} is not the number of a chat")
 
 
-def _add_inspector(parser: Parser) -> None:
-    group = parser.add_argument_group("inspector")
-    group.add_argument(
-        "--trace", type=new_file, metavar="FILE", help="record every step in a new file, to be shown by replay"
-    )
+def _add_screen(parser: Parser) -> None:
+    group = parser.add_argument_group("screen")
     group.add_argument(
         "--markdown",
         choices=("auto", "on", "off"),
@@ -246,6 +246,13 @@ def _add_inspector(parser: Parser) -> None:
         default=AUTO,
         metavar="NAME",
         help="colours: auto (those chosen last, else by the terminal's background), dark, light, or any by name",
+    )
+
+
+def _add_recording(parser: Parser) -> None:
+    group = parser.add_argument_group("recordings and figures")
+    group.add_argument(
+        "--trace", type=new_file, metavar="FILE", help="record every step in a new file, to be shown by replay"
     )
     group.add_argument(
         "--metrics-port",

@@ -54,7 +54,8 @@ class TerminalApp(PlainToasts):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and the signs and colours that terminals have."""
-        few = [self._few_colours] if self.console.color_system == "standard" else []
+        # Without a terminal nobody is short of colours, whatever the environment says of one.
+        few = [self._few_colours] if not self.is_headless and self.console.color_system == "standard" else []
         return [*super().get_line_filters(), self._glyphs, *few]
 
     def get_driver_class(self) -> type[Driver]:
