@@ -184,8 +184,6 @@ class EngineReady(Event, frozen=True):
     load_seconds: float
     attention_backend: Literal["cuda", "torch"] = "torch"
     """Our kernels, or plain torch."""
-    kernels: Literal["cuda", "cpu", "torch"] = "torch"
-    """What the model's steps are made of: our kernels for a GPU or for a CPU, or torch's own."""
     attention_reason: str = ""
     """Why torch and not our kernels, in one sentence; empty where that was asked for or goes without saying."""
     quantization: str = ""
@@ -206,6 +204,9 @@ class EngineReady(Event, frozen=True):
     """That guesses tokens for this one; empty: none does."""
     draft_block_bytes: int = 0
     """What it keeps of a block besides."""
+    kernels: Literal["cuda", "cpu", "torch", ""] = ""
+    """What the model's steps are made of: our kernels for a GPU or for a CPU, or torch's own; empty in recordings
+    of before it was told."""
 
 
 class EngineFailed(Event, frozen=True):

@@ -17,7 +17,7 @@ from pagedchat.metrics.runtime_folder import running
 from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.remote.address import address_of
 from pagedchat.units import format_size
-from pagedchat.view.sentences.kernels import KERNELS
+from pagedchat.view.sentences.kernels import steps_by
 
 _COLUMNS = ("chat", "status", "tokens", "own", "shared", "tok/s")
 KEY_VARIABLE = "PAGEDCHAT_API_KEY"
@@ -141,19 +141,13 @@ def _engine(answer: Mapping[str, Any]) -> list[str]:
     if engine is None:
         return []
     return [
-        f"engine   {one_line(engine['device'])} {engine['dtype']}, {_kernels(engine)}, "
+        f"engine   {one_line(engine['device'])} {engine['dtype']}, {_steps_by(engine)}, "
         f"{engine['num_blocks']} blocks of {engine['block_size']} tokens{_kept_in(engine)}"
     ]
 
 
-def _kernels(engine: Mapping[str, Any]) -> str:
-    """What steps are made of; older programs tell of attention alone."""
-    kernels = engine.get("kernels")
-    return (
-        f"{one_line(engine['attention_backend'])} attention"
-        if kernels is None
-        else KERNELS.get(kernels, one_line(kernels))
-    )
+def _steps_by(engine: Mapping[str, Any]) -> str:
+    return one_line(steps_by(str(engine.get("kernels")), str(engine["attention_backend"])))
 
 
 def _kept_in(engine: Mapping[str, Any]) -> str:

@@ -39,6 +39,8 @@ class Nccl:
         self._group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
         self._size = size
         self._calls = threading.Lock()
+        self._closing = threading.Lock()
+        """Who watches the ranks may begin it, and who ends the engine, at the same time."""
         self._leaving: threading.Thread | None = None
 
     def sum(self, rows: torch.Tensor) -> torch.Tensor:
@@ -62,16 +64,19 @@ class Nccl:
 
     def close(self) -> None:
         """Begin to leave the others, who may be gone: whoever waits for them in this process does so no longer."""
-        if self._leaving is None:
-            self._leaving = threading.Thread(target=self._leave, name="leaving-nccl", daemon=True)
-            self._leaving.start()
+        with self._closing:
+            if self._leaving is None:
+                self._leaving = threading.Thread(target=self._leave, name="leaving-nccl", daemon=True)
+                self._leaving.start()
 
     def wait_closed(self, seconds: float) -> bool:
         """Whether what `close` has begun ends in time; only if captured steps that call this are gone."""
-        if self._leaving is None:
+        with self._closing:
+            leaving = self._leaving
+        if leaving is None:
             return False
-        self._leaving.join(seconds)
-        return not self._leaving.is_alive()
+        leaving.join(seconds)
+        return not leaving.is_alive()
 
     def _call(self, call: Callable[[Any], Any]) -> None:
         with self._calls:

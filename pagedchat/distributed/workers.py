@@ -8,6 +8,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
+from copy import copy
 
 from pagedchat.distributed.messages import Join, Loaded, ToWorker, encoded
 from pagedchat.distributed.watching import SETTLE, Watch, Worker, close, start_and_watch
@@ -134,7 +135,7 @@ class Workers:
 def like(error: PagedChatError) -> PagedChatError:
     """Another one that says the same. One that is raised keeps all that its callers had, for as long as it is kept:
     captured steps, say, which NCCL waits for."""
-    return type(error)(error.message, error.hint)
+    return copy(error)
 
 
 def meeting_folder() -> str:

@@ -152,6 +152,24 @@ def test_before_the_first_step_the_pool_is_as_large_as_it_is() -> None:
     assert "0/48 in use, 48 free" in stats_text(told)
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"kernels": "cpu"}, "float32, CPU kernels, 48"),
+        ({"kernels": "cuda"}, "float32, CUDA kernels, 48"),
+        ({"kernels": "torch"}, "float32, torch, 48"),
+        ({"kernels": "", "attention_backend": "cuda"}, "float32, cuda attention, 48"),
+        ({"kernels": ["\x1b[2J"], "attention_backend": "torch"}, "float32, torch attention, 48"),
+        ({"attention_backend": "torch"}, "float32, torch attention, 48"),
+    ],
+)
+def test_what_steps_are_made_of_is_told_by_older_programs_too(told: dict[str, object], words: str) -> None:
+    engine = ScriptedEngine(num_blocks=48)
+    answer = StatsAnswer(engine.view, ChatDesk(lambda command: None, UiOptions()), "asked/for")()
+    older = {name: value for name, value in answer["engine"].items() if name != "kernels"}
+    assert words in stats_text(answer | {"engine": older | {"dtype": "float32"} | told})
+
+
 def test_of_two_models_both_are_told() -> None:
     first, second = answer_of_a_story(), answer_of_a_story(num_chats=1)
     assert answer_of_all([first])["beside"] is None

@@ -9,7 +9,7 @@ from pagedchat.units import format_size
 from pagedchat.view.chats.standing import standing
 from pagedchat.view.engine_view import EngineView
 from pagedchat.view.sentences.cache_type import block_bytes_text
-from pagedchat.view.sentences.kernels import KERNELS
+from pagedchat.view.sentences.kernels import steps_by
 from pagedchat.view.sentences.ranks import rank_lines
 from pagedchat.view.state.engine import EngineState
 
@@ -71,7 +71,8 @@ def _drafts(totals: Counters) -> list[str]:
 def engine_text(live: EngineState) -> str:
     """The engine's totals since it started."""
     info, last = live.info, live.mirror.last
-    head = f"{one_line(info.model)} · {_precision(info)} on {info.device}, {KERNELS[info.kernels]}"
+    by = steps_by(info.kernels, info.attention_backend)
+    head = f"{one_line(info.model)} · {_precision(info)} on {info.device}, {by}"
     if last is None:
         free = f"Nothing has run yet; {info.num_blocks} blocks of {info.block_size} tokens are free."
         return "\n".join([head, free, *rank_lines(info, None)])
