@@ -26,9 +26,9 @@ class TerminalInput:
     def __init__(self, *, debug: bool = False) -> None:
         self._parser = XTermParser(debug)
         self._before = ""
-        """The end of what the parser was shown last."""
-        self._pasted: str | None = None
-        """What came of a paste so far; None outside of one."""
+        """The end of what was read last."""
+        self._pasted: list[str] | None = None
+        """What came of a paste so far, in pieces; None outside of one."""
 
     def feed(self, data: str) -> Iterator[Message]:
         """The messages that are complete now."""
@@ -49,18 +49,19 @@ class TerminalInput:
         end = len(data) if begin < 0 else begin + len(BRACKETED_PASTE_START) - len(self._before)
         yield from self._parser.feed(data[:end])
         self._before = seen[-_SPLIT:] if begin < 0 else ""
-        self._pasted = None if begin < 0 else ""
+        self._pasted = None if begin < 0 else []
         return data[end:]
 
     def _take_paste(self, data: str) -> Generator[Message, None, str]:
         """Up to its end; the rest is returned."""
-        known = len(self._pasted or "")
-        self._pasted = (self._pasted or "") + data
-        end = self._pasted.find(BRACKETED_PASTE_END, max(0, known - _SPLIT))
-        if end < 0:
+        pieces = [*(self._pasted or ()), data] if BRACKETED_PASTE_END in self._before + data else None
+        if pieces is None:
+            self._before = (self._before + data)[-_SPLIT:]
+            if self._pasted is not None:
+                self._pasted.append(data)
             return ""
-        pasted, rest = self._pasted[:end], self._pasted[end + len(BRACKETED_PASTE_END) :]
-        self._pasted = None
+        pasted, _, rest = "".join(pieces).partition(BRACKETED_PASTE_END)
+        self._before, self._pasted = "", None
         yield from (
             found for found in self._parser.feed(BRACKETED_PASTE_END) if not isinstance(found, events.Paste)
         )
@@ -87,7 +88,10 @@ def read_terminal(
         selector.register(descriptor, selectors.EVENT_READ)
         while not ends.is_set():
             if selector.select(_TICK_SECONDS):
-                for message in terminal.feed(decoder.decode(os.read(descriptor, _PIECE))):
+                data = os.read(descriptor, _PIECE)
+                if not data:  # nothing more will ever come, and there would be something to read at once, for ever
+                    break
+                for message in terminal.feed(decoder.decode(data)):
                     heard(message)
             for message in terminal.tick():
                 heard(message)

@@ -57,3 +57,21 @@ def test_bytes_that_are_no_text_end_nothing(sent):
     assert [message.key for message in found[:5]] == [*"typed"]
     os.close(reader)
     os.close(writer)
+
+
+def test_the_end_of_what_can_be_read_ends_the_reading():
+    reader, writer = os.pipe()
+    os.write(writer, b"ab")
+    os.close(writer)
+    found = []
+    thread = threading.Thread(
+        target=read_terminal,
+        args=(reader, threading.Event(), found.append, ""),
+        kwargs={"debug": False},
+        daemon=True,
+    )
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [message.key for message in found] == ["a", "b"]
+    os.close(reader)
