@@ -32,7 +32,7 @@ def test_a_reply_outlives_kill_9_and_the_next_terminal_has_all_of_it(tmp_path, h
             program.wait_for_end()
             before = letters(program)
         with TerminalProgram("--attach", address, environment=home) as again:
-            # What the history has of it, interrupted, is on the first frame; the server's own reply takes its place.
+            # The history has it interrupted, on the first frame; the server's own reply takes its place.
             again.wait_until(lambda: "interrupted" not in again.screen(), "what the history has of it stays")
             again.wait_until(lambda: len(letters(again)) > len(before) + 8, "the reply does not go on")
             assert letters(again).startswith(before)
