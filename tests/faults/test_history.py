@@ -235,6 +235,20 @@ def test_a_full_disk_is_said_and_what_is_new_is_kept_when_there_is_room(program,
     assert is_sound(folder / FILE_NAME)
 
 
+def test_leaving_while_the_disk_is_full_is_asked_about_and_what_is_lost_is_said(program):
+    with program(before=NO_ROOM) as running:
+        running.wait_for(READY)
+        for _ in range(4):
+            running.press(f"\x1b[200~{'many words ' * 5000}\x1b[201~\r")
+        running.wait_for("The disk is full")
+        running.press("\x11")
+        running.wait_for("Quit pagedchat?")
+        running.press("\x11")
+        assert running.wait_for_end() == 0
+        written = running.written.decode("utf-8", "replace")
+    assert written.rstrip().endswith("pagedchat: The disk is full: not all of this run is in the history.")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_nothing_behind_that_was_typed(program, folder, number):
     with program() as running:

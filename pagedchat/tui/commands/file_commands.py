@@ -63,7 +63,8 @@ async def _open(context: CommandContext, chat: SavedChat) -> None:
         raise CommandError(f"The chat has {size:,} characters; {MOST_CHARACTERS:,} can be shown.")
     await context.chats.open_saved(chat)
     left_out = f", {count(chat.num_left_out, 'message')} of other kinds left out" if chat.num_left_out else ""
-    context.say(f"Imported {count(len(chat.entries), 'turn')}{left_out}.")
+    waiting = " The last prompt has no reply yet: it is in the composer." if chat.unanswered else ""
+    context.say(f"Imported {count(len(chat.entries), 'turn')}{left_out}.{waiting}")
 
 
 def _file_and_number(argument: str) -> tuple[Path, str | None]:

@@ -89,6 +89,7 @@ async def test_a_prompt_without_a_reply_comes_back_to_be_sent(make_app, link, tm
         await pilot.pause()
         await command(pilot, f"/import {path}")
         assert pane_of(app).composer.text == "And now?"
+        assert toasts(app)[-1] == "Imported 0 turns. The last prompt has no reply yet: it is in the composer."
 
 
 async def test_what_cannot_be_is_one_sentence_in_the_chat(make_app, link, tmp_path):
