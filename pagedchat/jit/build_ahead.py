@@ -1,9 +1,10 @@
 """Variants built, and loaded, in the background before anybody asks for them."""
 
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from pagedchat.errors import KernelError
@@ -13,6 +14,9 @@ from pagedchat.jit.variant import Variant
 _CORES_LEFT = 2
 """For whoever works meanwhile, and what it starts."""
 _NICENESS = 10
+_TURN_SECONDS = 5e-4
+"""For which a thread of Python may keep others waiting meanwhile. An eager step gives its turn away with every
+launch, so that at Python's 5 ms each of them takes so long where another thread has much to read."""
 
 
 class BuildAhead:
@@ -65,6 +69,10 @@ class BuildAhead:
         """Until nothing is left, or the program ends: a compiler that is cut off may take the process with it."""
         if self._quietly:
             _let_others_go_first()
+        with _turns.short():
+            self._build()
+
+    def _build(self) -> None:
         while threading.main_thread().is_alive():
             try:
                 variant = self._waiting.get_nowait()
@@ -85,6 +93,33 @@ class BuildAhead:
             self._left -= 1
             if self._left == 0:
                 self._done.set()
+
+
+class _Turns:
+    """How long threads of Python run before others may: shorter while anybody wants it so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_wanting, self._before = 0, 0.0
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """While this is entered by any thread."""
+        with self._lock:
+            if self._num_wanting == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _TURN_SECONDS))
+            self._num_wanting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_wanting -= 1
+                if self._num_wanting == 0:
+                    sys.setswitchinterval(self._before)
+
+
+_turns = _Turns()
 
 
 def _let_others_go_first() -> None:

@@ -52,7 +52,9 @@ class KernelBuilder:
         self._toolchain: Toolchain | None = None
         self._built: dict[tuple[Variant, str], Cubin] = {}
         self._in_work: defaultdict[tuple[Variant, str], threading.Lock] = defaultdict(threading.Lock)
+        self._reading = threading.Lock()
         self._sources: dict[str, KernelSource] = {}
+        self._headers: dict[str, str] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -117,12 +119,14 @@ class KernelBuilder:
         return self.build(variant, architecture)
 
     def _from_disk_or_compiler(self, variant: Variant, architecture: str) -> Build:
-        source = self._source(variant.stem)
-        key = cache_key(source, variant, architecture, self.toolchain)
+        toolchain = self.toolchain
+        with self._reading:  # one at a time: it is work for Python, in which others want their turns
+            source = self._source(variant.stem)
+            key = cache_key(source, variant, architecture, toolchain)
         if cubin := self.cache.get(key):
             return Build(variant, architecture, cubin, cached=True)
         try:
-            cubin = compile_kernel(source, variant, architecture, self.toolchain)
+            cubin = compile_kernel(source, variant, architecture, toolchain)
         except KernelCompileError as error:
             return Build(variant, architecture, None, error)
         self.cache.put(key, cubin)
@@ -132,7 +136,7 @@ class KernelBuilder:
         """Read once, since one file makes many variants."""
         if stem not in self._sources:
             try:
-                self._sources[stem] = read_source(self.folder, stem)
+                self._sources[stem] = read_source(self.folder, stem, self._headers)
             except (OSError, UnicodeDecodeError) as error:
                 raise KernelError(f"Kernel file {self.folder / stem}.cu cannot be read: {error}.") from None
         return self._sources[stem]

@@ -44,6 +44,21 @@ def test_nobody_waits_and_all_are_built(root: Path, compiler: Compiler) -> None:
     assert all(builder.build(variant, "sm_90").cached for variant in variants)
 
 
+def test_threads_of_python_take_short_turns_while_kernels_are_built(root: Path, compiler: Compiler) -> None:
+    before = sys.getswitchinterval()
+    assert before > 1e-3
+    builds = [BuildAhead(builder_in(root), [SCALE_BY_2], "sm_90") for _ in range(2)]
+    while len(compiler.asked) < 2:
+        threading.Event().wait(0.001)
+    assert sys.getswitchinterval() == pytest.approx(5e-4)
+    compiler.may_begin.set()
+    assert all(build.wait(10) for build in builds)
+    for thread in threading.enumerate():
+        if thread.name == "build-ahead":
+            thread.join()
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
 def test_who_asks_meanwhile_takes_what_is_being_compiled(root: Path, compiler: Compiler) -> None:
     builder = builder_in(root)
     build = BuildAhead(builder, [SCALE_BY_2], "sm_90")
