@@ -139,9 +139,9 @@ def test_what_a_gpu_sums_so_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_hops_are_taken_where_they_send_much_less() -> None:
-    assert [choose_hops(num_bytes << 10, 4) for num_bytes in (8, 128, 191, 192, 2048)] == [1, 1, 1, 2, 2]
+    assert [choose_hops(num_bytes << 10, 4) for num_bytes in (8, 128, 143, 144, 2048)] == [1, 1, 1, 2, 2]
     assert choose_hops(MOST_BYTES, 2) == 1  # where they send as much
-    assert [choose_hops(num_bytes << 10, 8) for num_bytes in (32, 54, 55)] == [1, 1, 2]
+    assert [choose_hops(num_bytes << 10, 8) for num_bytes in (32, 41, 42)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("length", [4, 4096, 4096 * 16 + 8, 4096 * 40, 4096 * 33 + 4])
