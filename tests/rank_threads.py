@@ -71,5 +71,14 @@ class RankThread:
         rows = update.rows if update.beside is None else update.rows + update.beside
         return add_norm(hidden, Update(self.sum(rows), None, update.norm, update.scale), norm)
 
+    def least(self, numbers: list[int]) -> list[int]:
+        given = self._threads.exchange(self.rank, torch.tensor(numbers))
+        least: list[int] = torch.stack(given).amin(0).tolist()
+        return least
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
     def side_by_side(self, columns: torch.Tensor) -> torch.Tensor:
         return torch.cat(self._threads.exchange(self.rank, columns), dim=-1)

@@ -33,6 +33,9 @@ READY = "500/500"
 """Drawn in the header once the fake engine is ready: its free blocks."""
 _RATE = re.compile(rb"[1-9][\d.,]*(?:\x1b\[[\d;]*m)* tok/s")
 """Of tokens that are generated."""
+_ASKS_FOR_FRAMES, _KNOWS_FRAMES = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+_FRAME_BEGINS, _FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
+"""Synchronized output: the terminal is asked for it, and answers."""
 LEFT = (
     b"\x1b[?1049l",
     b"\x1b[?25h",
@@ -162,13 +165,20 @@ class TerminalProgram:
             return False
         if not select.select([self._terminal], [], [], 0.05)[0]:
             return False
+        before = self.written.count(_ASKS_FOR_FRAMES)
         self.written += os.read(self._terminal, 1 << 16)
+        if self.written.count(_ASKS_FOR_FRAMES) > before:
+            os.write(self._terminal, _KNOWS_FRAMES)
         return True
 
     def screen(self, columns: int = 120, rows: int = 40) -> str:
-        """What a terminal of this size shows of all that it has written."""
+        """What a terminal of this size shows of all that it has written: a frame once all of it has come, as those
+        do that know where frames begin and end. What is read at a time ends anywhere."""
+        shown = self.written
+        if shown.rfind(_FRAME_BEGINS) > shown.rfind(_FRAME_ENDS):
+            shown = shown[: shown.rfind(_FRAME_BEGINS)]
         screen = pyte.Screen(columns, rows)
-        pyte.ByteStream(screen).feed(self.written)
+        pyte.ByteStream(screen).feed(shown)
         return "\n".join(screen.display)
 
     @property

@@ -1,6 +1,6 @@
 """What several ranks say on GPUs, held against one, each check by a name.
 
-    python -m tools.check_ranks kernel tokens captured exact llama mixtures drafts company nccl
+    python -m tools.check_ranks kernel tokens captured exact llama mixtures drafts company ahead nccl
 
 With several GPUs each rank has its own, and as many ranks are tried as there are GPUs for. Two ranks share a single
 GPU: they take turns, so nothing here says how fast anything is.
@@ -24,10 +24,14 @@ import torch
 from msgspec.structs import replace
 
 from pagedchat import LLM, SamplingParams
+from pagedchat.api.engine import LLMEngine
 from pagedchat.bench.random_checkpoint import LARGE_STD, write_checkpoint
 from pagedchat.bundled import folder as bundled_folder
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from pagedchat.distributed.group import RankGroup
 from pagedchat.distributed.joining import SHARE_GPU
+from pagedchat.distributed.loading import load_model
+from pagedchat.distributed.workers import Workers
 from pagedchat.errors import DeviceError
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.ranks.reduce_add_norm import (
@@ -84,11 +88,13 @@ def kernel() -> None:
                 hidden = torch.randn(num_rows, width, device=GPU).to(dtype).expand(size, -1, -1).contiguous()
                 norm = Norm("rms", torch.rand(width, device=GPU).to(dtype) + 0.5, None, 1e-5)
                 summed = hidden[0] + sum_in_order(list(update))
-                normed = reduce_add_norm(update, hidden, norm, boxes)
+                hops = 1 + turn // 2 % 2
+                normed = reduce_add_norm(update, hidden, norm, boxes, hops=hops)
                 assert torch.equal(hidden, summed.expand_as(hidden)), (size, dtype, turn)
                 wanted = norm.apply(summed)
                 worst = max(worst, float((normed[size - 1].float() - wanted.float()).abs().max()))
-                assert torch.equal(reduce_add_norm(update, None, None, boxes)[0], sum_in_order(list(update)))
+                alone = reduce_add_norm(update, None, None, boxes, hops=3 - hops)
+                assert torch.equal(alone[0], sum_in_order(list(update)))
             assert bool((memory == -1).all()), "a place was not emptied"
             print(f"kernel: {size} ranks, {dtype}: sums exact, norms off by {worst:.2g} at most", flush=True)
 
@@ -230,13 +236,47 @@ def company() -> None:
         print(f"company: the same bits alone and together; {_steps(llm)}", flush=True)
 
 
+def ahead() -> None:
+    """What all ranks capture in spare time serves replies, which capture nothing then."""
+    folder = _random(SMALL_LLAMA)
+    for size in SIZES:
+        model = ModelConfig(
+            model=str(folder), tensor_parallel_size=size, skip_tokenizer_init=True, device="cuda", dtype="float16",
+            max_model_len=512,
+        )  # fmt: skip
+        scheduler = SchedulerConfig(max_num_seqs=16, max_num_batched_tokens=256)
+        loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=400), scheduler=scheduler))
+        began, before = time.perf_counter(), _num_captured(loaded.runner)
+        while loaded.prepare_more():
+            pass
+        seconds, there = time.perf_counter() - began, _num_captured(loaded.runner)
+        engine = LLMEngine.from_loaded(loaded)
+        del loaded
+        for i, prompt in enumerate(PROMPTS):
+            engine.add_request(str(i), {"prompt_token_ids": prompt}, GREEDY)
+        found: dict[str, list[int]] = {}
+        while engine.has_unfinished_requests():
+            found |= {each.request_id: list(each.outputs[0].token_ids) for each in engine.step()}
+        assert _num_captured(engine._core.runner) == there
+        engine.close()
+        with _load(folder, size, dtype="float16", max_model_len=512) as llm:
+            same = [found[str(i)] == tokens for i, tokens in enumerate(_tokens(_asked(llm)))]
+        print(f"ahead: {size} ranks, decodes and prompts captured: {before}, after {seconds:.1f} s {there}; "
+              f"replies like those of steps captured at first use: {same}", flush=True)  # fmt: skip
+
+
+def _num_captured(runner: Any) -> list[int]:
+    """Decodes and prompts, on rank 0."""
+    return [len(steps.store._steps) for steps in (runner.own.decodes, runner.own.prefills)]
+
+
 def killed() -> None:
     """A rank that is killed in the middle of replies: which one it was, and how soon that is said."""
     for size in SIZES:
         with _load(_random(SMALL_LLAMA), size, dtype="float16") as llm:
             _asked(llm)
-            runner: Any = llm._engine._core.runner
-            pid, said = runner.workers.pids[-1], ""
+            # Nobody here keeps the runner: NCCL waits for its captured steps when it ends.
+            pid, said = _workers(llm).pids[-1], ""
             threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
             began = time.perf_counter()
             try:
@@ -248,9 +288,15 @@ def killed() -> None:
         assert f"(process {pid}" in said
 
 
+def _workers(llm: LLM) -> Workers:
+    runner: Any = llm._engine._core.runner
+    workers: Workers = runner.workers
+    return workers
+
+
 CHECKS = {
     check.__name__: check
-    for check in (kernel, nccl, tokens, captured, exact, llama, mixtures, drafts, company, killed)
+    for check in (kernel, nccl, tokens, captured, exact, llama, mixtures, drafts, company, ahead, killed)
 }
 
 

@@ -2,6 +2,8 @@
 
 # mypy: disable-error-code="misc"
 
+from functools import partial
+
 import torch
 
 from pagedchat.ops.common.norm import Norm
@@ -14,10 +16,11 @@ ROWS = (1, 5, 16, 1, 5)
 
 def rank_cases() -> list[bool]:
     """All ranks in one launch: a stream that goes on, what is added to it normed, and the sum alone."""
-    return [_case(size, width) for size, width in ((2, 136), (4, 768), (8, 1024))]
+    ways = ((2, 136, (1,)), (4, 768, (1, 2)), (4, 768, (2,)), (8, 1024, (2, 1)))
+    return [_case(size, width, hops) for size, width, hops in ways]
 
 
-def _case(size: int, width: int) -> bool:
+def _case(size: int, width: int, hops: tuple[int, ...]) -> bool:
     weight, first = random_tensor(width), random_tensor(width)
     updates = [random_tensor(size, num_rows, width) for num_rows in ROWS]
     streams = [random_tensor(num_rows, width).expand(size, -1, -1).contiguous() for num_rows in ROWS]
@@ -28,10 +31,11 @@ def _case(size: int, width: int) -> bool:
         addresses = torch.tensor([box.data_ptr() for box in memory], dtype=torch.int64, device=t[0].device)
         turns = torch.zeros(size, MOST_ROWS, dtype=torch.int32, device=t[0].device)
         boxes, results = Mailboxes(addresses, turns, 0), []
-        for update, hidden in zip(t[2 : 2 + len(ROWS)], t[2 + len(ROWS) :], strict=True):
-            results += [reduce_add_norm(update, None, None, boxes), hidden]
-            results.append(reduce_add_norm(update, hidden, norm, boxes))
-            results.append(reduce_add_norm(update, hidden.clone(), None, boxes, update_norm=of_update, scale=0.5))
+        for i, (update, hidden) in enumerate(zip(t[2 : 2 + len(ROWS)], t[2 + len(ROWS) :], strict=True)):
+            add = partial(reduce_add_norm, update, mailboxes=boxes, hops=hops[i % len(hops)])
+            results += [add(None, None), hidden, add(hidden, norm)]
+            results.append(add(hidden.clone(), None, update_norm=of_update, scale=0.5))
         return [*results, memory.eq(-1).all()[None].half()]  # and every place is empty again
 
-    return on_both(f"reduce_add_norm {size} ranks", [weight, first, *updates, *streams], sums)
+    name = f"reduce_add_norm {size} ranks, hops {' '.join(map(str, hops))}"
+    return on_both(name, [weight, first, *updates, *streams], sums)

@@ -27,6 +27,8 @@ class LoadedPart:
     """For people."""
     memory: int
     """Bytes of its blocks."""
+    prepare_more: Callable[[], bool]
+    """See `LoadedModel.prepare_more`. All ranks call it at the same time."""
 
 
 def load_part(join: Join, arrived: Callable[[], None]) -> LoadedPart:
@@ -56,7 +58,8 @@ def load_part(join: Join, arrived: Callable[[], None]) -> LoadedPart:
     if isinstance(loaded.runner, TorchModelRunner):
         loaded.runner.samples = False
     device = describe(joined[0], loaded.info.device)
-    return LoadedPart(loaded.runner, device, loaded.info.num_blocks * loaded.info.block_bytes)
+    memory = loaded.info.num_blocks * loaded.info.block_bytes
+    return LoadedPart(loaded.runner, device, memory, loaded.prepare_more)
 
 
 def shares_gpu() -> bool:

@@ -90,9 +90,11 @@ class _Ranks:
         assert self._group is not None  # noqa: S101 - it has been joined
         own = RankInfo(describe(self._group, loaded.info.device), loaded.info.num_blocks * loaded.info.block_bytes)
         ranks = (own, *(RankInfo(each.device, each.memory) for each in others))
+        runner = DistributedRunner(loaded.runner, workers)
         return replace(
             loaded,
-            runner=DistributedRunner(loaded.runner, workers),
+            runner=runner,
+            prepare_more=partial(runner.prepare_more, loaded.prepare_more),
             info=msgspec.structs.replace(loaded.info, device=f"{self._size} × {loaded.info.device}", ranks=ranks),
             tell_of_loss=workers.tell_of_loss,
             release=partial(_release, loaded.release, workers, self._group, join.folder),

@@ -74,7 +74,14 @@ class NextOfRun(_Message, frozen=True):
     block_ops: list[BlockOp]
 
 
-ToWorker = Join | NewBatch | NextOfRun
+class PrepareMore(_Message, frozen=True):
+    """Make ready one more thing that later batches may use; see `runtime.loading.loaded.LoadedModel`."""
+
+    number: int
+    """As of a batch."""
+
+
+ToWorker = Join | NewBatch | NextOfRun | PrepareMore
 
 
 # --- to rank 0 --------------------------------------------------------------------------------------
@@ -101,7 +108,7 @@ class Beat(_Message, frozen=True):
 
 
 class Done(_Message, frozen=True):
-    """A batch is computed."""
+    """A batch is computed, or whatever else was to be done."""
 
     number: int
     seconds: float

@@ -25,6 +25,7 @@ from pagedchat.distributed.messages import (
     Loaded,
     NewBatch,
     NextOfRun,
+    PrepareMore,
     encoded,
     to_worker,
 )
@@ -42,7 +43,7 @@ class _Link:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
-        self.batches: SimpleQueue[NewBatch | NextOfRun] = SimpleQueue()
+        self.batches: SimpleQueue[NewBatch | NextOfRun | PrepareMore] = SimpleQueue()
         self.began: float | None = None
         """When the present batch was."""
 
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(join: Join, link: _Link) -> None:
-    """Load a part, then run batches for as long as there are some."""
+    """Load a part, then run batches, and prepare for others, for as long as there is something to do."""
     from pagedchat.distributed.batches import Listener  # noqa: PLC0415 - after the threads are there
     from pagedchat.distributed.joining import load_part  # noqa: PLC0415
 
@@ -104,11 +105,14 @@ def _run(join: Join, link: _Link) -> None:
     listener = Listener()
     link.say(Loaded(part.device, part.memory))
     while True:
-        batch = listener.hear(link.batches.get())
+        message = link.batches.get()
         began = link.began = time.monotonic()
-        part.runner.execute(batch)
+        if isinstance(message, PrepareMore):
+            part.prepare_more()
+        else:
+            part.runner.execute(listener.hear(message))
         link.began = None
-        link.say(Done(batch.step, time.monotonic() - began))
+        link.say(Done(message.number, time.monotonic() - began))
 
 
 if __name__ == "__main__":

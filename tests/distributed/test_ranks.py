@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from pagedchat import LLM, SamplingParams
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.distributed.loading import load_model
 from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.errors import DeviceError, InvalidValueError
@@ -48,6 +50,18 @@ def two(folder: Path) -> Iterator[LLM]:
     """With so little memory that sequences are swapped out, prompts cut into chunks and decodes put off."""
     with make(folder, 2, preemption_mode="swap", **SMALL) as llm:
         yield llm
+
+
+def test_all_ranks_are_asked_for_spare_work(tmp_path: Path) -> None:
+    model = ModelConfig(
+        model=str(save_tiny(tmp_path, "opt")), device="cpu", tensor_parallel_size=2, skip_tokenizer_init=True
+    )
+    loaded = load_model(EngineConfig(model=model, cache=CacheConfig(num_blocks=8)))
+    assert isinstance(loaded.runner, DistributedRunner)
+    assert not loaded.prepare_more()  # on a CPU there is none
+    assert loaded.runner.workers.num_told == 1
+    assert loaded.runner.workers.wait_done(10.0)
+    loaded.release(lambda: None)
 
 
 def test_two_ranks_say_what_one_process_says(one: LLM, two: LLM) -> None:

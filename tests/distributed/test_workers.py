@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.distributed.messages import Join, NewBatch
+from pagedchat.distributed.runner import DistributedRunner
 from pagedchat.distributed.workers import Workers, meeting_folder
 from pagedchat.errors import DeviceError
 
@@ -73,6 +75,30 @@ def test_ranks_load_run_and_end(start: Start) -> None:
     pids = workers.pids
     workers.close()
     assert gone(pids)
+
+
+def test_all_ranks_prepare_together(start: Start) -> None:
+    workers = start()
+    workers.wait_loaded()
+    runner = DistributedRunner(Mock(), workers)
+    assert [runner.prepare_more(lambda left=left: left) for left in (True, False)] == [True, False]
+    assert workers.wait_done(SOON)
+    assert workers.num_told == 2
+
+
+def test_a_rank_that_is_lost_while_all_prepare_is_named(start: Start) -> None:
+    workers = start("dies in a batch")
+    workers.wait_loaded()
+    runner = DistributedRunner(Mock(), workers)
+
+    def prepare() -> bool:
+        workers.loss()
+        raise RuntimeError("a sum without rank 2")
+
+    with pytest.raises(DeviceError, match=r"process \d+"):
+        runner.prepare_more(prepare)
+    with pytest.raises(DeviceError, match=r"process \d+"):
+        runner.check()
 
 
 def test_a_rank_that_is_lost_before_it_connects_is_told_at_once(start: Start) -> None:

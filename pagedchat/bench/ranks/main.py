@@ -16,6 +16,7 @@ from pagedchat.bench.table import Row, environment, render_table, say, show
 from pagedchat.config import DEFAULT_MODEL, EngineConfig, ModelConfig
 from pagedchat.distributed.joining import check_devices
 from pagedchat.errors import InvalidValueError
+from pagedchat.ops.ranks.reduce_add_norm import choose_hops
 from pagedchat.units import format_size
 
 SHAPE = "llama-3.1-8b"
@@ -23,6 +24,7 @@ GOALS = {(1, 2): 1.7, (1, 4): 2.8, (64, 2): 1.6, (64, 4): 2.6}
 """Chats and ranks -> times as many tokens a second as one GPU has, of this shape."""
 SUM_GOAL_US = 5.0
 _OURS_ON_CPU = "gathered over gloo and summed in order"
+_HOPS = {1: "one hop", 2: "two hops"}
 
 
 def run_ranks_bench(args: argparse.Namespace) -> int:
@@ -79,10 +81,12 @@ def _sum_rows(sums: list[Sum], on_cpu: bool) -> list[Row]:
     for each in sorted(sums, key=lambda each: (each.size, each.num_rows)):
         is_goal = each.way == OURS and each.num_rows == NUMS_ROWS[0] and not on_cpu
         figure = "-" if each.failed else f"{each.us:.1f} us"
-        amount = format_size(each.num_rows * WIDTH * (4 if on_cpu else 2))
+        num_bytes = each.num_rows * WIDTH * (4 if on_cpu else 2)
         note = each.failed or (f"goal: {SUM_GOAL_US:g} us" if is_goal else "")
-        way = _OURS_ON_CPU if each.way == OURS and on_cpu else each.way
-        rows.append(Row(f"{each.size} ranks, {amount}, {way}", figure, note))
+        way = each.way
+        if way == OURS:
+            way = _OURS_ON_CPU if on_cpu else f"{OURS}, {_HOPS[choose_hops(num_bytes, each.size)]}"
+        rows.append(Row(f"{each.size} ranks, {format_size(num_bytes)}, {way}", figure, note))
     return rows or [Row("one rank has nothing to sum", "")]
 
 

@@ -4,6 +4,7 @@ As in Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053): of two products behin
 columns, so that nobody needs what another has, and the second by rows, whose results are parts of a sum.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -44,6 +45,22 @@ class Company(Ranks, Protocol):
     def least(self, numbers: list[int]) -> list[int]:
         """Of each number the least that any rank has."""
         ...
+
+
+Agree = Callable[[bool], bool]
+"""Whether something is so on all ranks, of which each says whether it is so on this one."""
+
+
+def nobody_else(here: bool) -> bool:
+    """See `Agree`, of one rank."""
+    return here
+
+
+def agree_of(company: Company | None) -> Agree:
+    """See `Agree`, of these; None: there is one alone. All of them ask at the same time."""
+    if company is None:
+        return nobody_else
+    return lambda here: company.least([int(here)]) == [1]
 
 
 class Alone:

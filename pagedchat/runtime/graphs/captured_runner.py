@@ -14,6 +14,7 @@ import torch
 
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.ops.ranks.company import Agree, nobody_else
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
@@ -100,13 +101,16 @@ class CapturedRunner:
             self.decodes.forget_ahead()
             self._workshop.make_all()
 
-    def prepare_prefill(self) -> int | None:
+    def prepare_prefill(self, agree: Agree = nobody_else) -> int | None:
         """Capture one more graph for prompts, while no step is under way; a matter of some ten milliseconds.
+
+        Args:
+            agree: of all ranks, which capture the same.
 
         Returns:
             How many were captured, 0 while kernels are compiled; None where there is nothing more.
         """
-        return None if self.prefills is None else self.prefills.prepare_one_more()
+        return None if self.prefills is None else self.prefills.prepare_one_more(agree)
 
     def _make_before(self, batch: SchedulerOutput) -> None:
         """What is due of what is wanted, before a step."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.ops.ranks.company import Agree, nobody_else
 from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens, verified_sizes
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.step.sizes import StepSizes
@@ -42,6 +43,8 @@ class SpareTime:
         free_memory: asks for the bytes that are free where graphs go.
         most_memory: bytes that all graphs made here may take.
         speculates: whether there will be drafts, so that steps that verify them are wanted too.
+        agree: of all ranks: a step that is captured is tried out, which takes them all. So they capture the same,
+            once all have its kernels, and stop when one has no more room.
     """
 
     def __init__(
@@ -54,11 +57,13 @@ class SpareTime:
         most_memory: int,
         *,
         speculates: bool = False,
+        agree: Agree = nobody_else,
     ) -> None:
         self._make_wanted = make_wanted
         self._free_memory = free_memory
         self._least_free = free_memory() - most_memory
-        self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes, speculates=speculates))
+        self._agree = agree
+        self._graphs = _capture_all(decodes, prepare_prompts, in_order(sizes, speculates=speculates), agree)
         self._count, self._seconds = 0, 0.0
 
     def __call__(self) -> bool:
@@ -66,7 +71,7 @@ class SpareTime:
         if self._make_wanted():
             return True
         started = time.perf_counter()
-        room = self._free_memory() >= self._least_free
+        room = self._agree(self._free_memory() >= self._least_free)
         num_captured = next(self._graphs, None) if room else None
         if num_captured is not None:
             self._count += num_captured
@@ -98,7 +103,7 @@ def _is_likely(bucket: _Batches) -> bool:
 
 
 def _capture_all(
-    decodes: DecodeSteps, prepare_prompts: Callable[[], int | None], buckets: list[_Batches]
+    decodes: DecodeSteps, prepare_prompts: Callable[[], int | None], buckets: list[_Batches], agree: Agree
 ) -> Iterator[int]:
     """1 after each one, 0 while its kernels are looked for or compiled: somebody may want to say something."""
     left, under_way = iter(buckets), deque[tuple[_Batches, BuildAhead | None]]()
@@ -109,7 +114,7 @@ def _capture_all(
         if not under_way:
             break
         bucket, kernels = under_way.popleft()
-        while kernels is not None and not kernels.wait(_PATIENCE):
+        while not agree(kernels is None or kernels.wait(_PATIENCE)):
             yield 0
         decodes.prepare(*bucket)
         yield 1

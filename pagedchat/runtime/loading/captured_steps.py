@@ -120,7 +120,7 @@ class CapturedSteps:
             self._wait(lambda: first.build_likely() or batches.run_one())
             batches.run_some()
         else:  # ranks run the same batches, and none for as long as there is time
-            self._wait(lambda: False)
+            self._wait(first.build_likely)
         captured = first.capture(check)
         self._keep_check(eager.backend.shape, check)
         if captured is None:
@@ -128,9 +128,9 @@ class CapturedSteps:
         of_one_chat = FirstBatches(captured, eager.backend, self._sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
-        if self._company is not None:
-            return Running(captured, refusals=first.refusals)
-        more = capture_others(captured, self._sizes, self._device, speculates=self._speculates)
+        # Drafts are known to rank 0 alone; the steps that verify them are captured at first use.
+        speculates = self._speculates and self._company is None
+        more = capture_others(captured, self._sizes, self._device, speculates=speculates, company=self._company)
         return Running(captured, more, partial(make_wanted, weakref.ref(captured)), first.refusals)
 
     def _keep_check(self, shape: CacheShape, check: SelfCheck) -> None:

@@ -4,6 +4,7 @@ A GPU's business: elsewhere nobody imports it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 from weakref import ref
 
@@ -16,6 +17,7 @@ from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.native_model import NativeModel
 from pagedchat.ops.catalogue import variants_where_asked
 from pagedchat.ops.common.launch import element_name
+from pagedchat.ops.ranks.company import Company, agree_of
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -152,7 +154,12 @@ def make_wanted(runner: "ref[CapturedRunner]") -> None:
 
 
 def capture_others(
-    runner: CapturedRunner, sizes: StepSizes, device: torch.device, *, speculates: bool
+    runner: CapturedRunner,
+    sizes: StepSizes,
+    device: torch.device,
+    *,
+    speculates: bool,
+    company: Company | None = None,
 ) -> Callable[[], bool]:
     """What captures one more whenever it is called, see `LoadedModel.prepare_more`.
 
@@ -163,16 +170,19 @@ def capture_others(
         sizes: of a step, at most.
         device: the GPU.
         speculates: see `SpareTime`.
+        company: all ranks, where this is one of several: they call what is returned at the same time.
     """
     element, index = element_name(runner.decodes.dtype), device.index or 0
     build_ahead(variants_where_asked(element, gpu(index).architecture), index, quietly=True)
     free, total = torch.cuda.mem_get_info(device)
+    agree = agree_of(company)
     return SpareTime(
         runner.decodes,
-        runner.prepare_prefill,
+        partial(runner.prepare_prefill, agree),
         sizes,
         make_wanted=runner.make_wanted,
         free_memory=lambda: torch.cuda.mem_get_info(device)[0],
         most_memory=min(graph_memory(total), free // 2),
         speculates=speculates,
+        agree=agree,
     )

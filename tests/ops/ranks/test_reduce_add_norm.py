@@ -10,6 +10,7 @@ from pagedchat.ops.ranks.reduce_add_norm import (
     MOST_ROW_BYTES,
     MOST_ROWS,
     can_reduce,
+    choose_hops,
     in_pieces,
     mailbox_bytes,
     reduce_add_norm,
@@ -40,6 +41,47 @@ def test_agrees_with_the_definition(size: int, kind: str | None, dtype: torch.dt
     assert boxes.are_empty
 
 
+def of_both_kinds(size: int, num_rows: int, width: int, *, device: str, seed: int) -> torch.Tensor:
+    """Rows of all ranks. Some words of some ranks have all bits set, which is the mark of a place that is empty."""
+    update = normal(size, num_rows, width, device=device, dtype=torch.float16, seed=seed)
+    update.view(torch.int32)[seed % size, -1, 1] = -1
+    return update
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_one_hop_and_two_have_the_same_bits_in_any_order(size: int, device: str) -> None:
+    """Launches of other numbers of rows, of other widths, with and without a stream and norms follow each other."""
+    boxes = all_mailboxes(size, device)
+    first = make_norm("rms", 8, device, torch.float16)
+    for turn, num_rows in enumerate((3, 1, 5, 2, 2, 7, 1, 1, 3, 6, 4, 1)):
+        width = (1032, 8, 264, 520)[turn % 4]
+        hops = (2, 2, 1, 2, 1, 1, 2)[turn % 7]
+        update = of_both_kinds(size, num_rows, width, device=device, seed=turn)
+        total = sum_in_order(list(update))
+        if turn % 3 == 0:
+            summed = reduce_add_norm(update, None, None, boxes.mailboxes, hops=hops)
+            assert torch.equal(summed.nan_to_num(9.0), total.expand_as(update).nan_to_num(9.0)), turn
+            assert torch.equal(summed.view(torch.int16), summed[:1].expand_as(summed).view(torch.int16))
+            continue
+        hidden = normal(num_rows, width, device=device, dtype=torch.float16).expand(size, -1, -1).contiguous()
+        norm = make_norm(NORMS[turn % len(NORMS)], width, device, torch.float16)
+        of_update = first if width == 8 else None
+        results = []
+        for way in (hops, 3 - hops):
+            stream = hidden.clone()
+            normed = reduce_add_norm(
+                update, stream, norm, boxes.mailboxes, update_norm=of_update, scale=0.5, hops=way
+            )
+            results.append(torch.stack([stream, normed]).view(torch.int16))
+            assert torch.equal(results[-1], results[-1][:, :1].expand_as(results[-1])), turn
+        assert torch.equal(*results), turn
+        if of_update is None:
+            wanted = hidden + (total * 0.5)
+            assert torch.equal(stream.nan_to_num(9.0), wanted.nan_to_num(9.0)), turn
+    assert boxes.are_empty
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("first", NORMS[1:])
 def test_what_is_added_may_be_normed_and_scaled(first: str, device: str) -> None:
@@ -53,12 +95,13 @@ def test_what_is_added_may_be_normed_and_scaled(first: str, device: str) -> None
 
 
 @pytest.mark.gpu
-def test_nobody_waits_for_a_rank_that_is_known_to_be_gone() -> None:
+@pytest.mark.parametrize("hops", [1, 2])
+def test_nobody_waits_for_a_rank_that_is_known_to_be_gone(hops: int) -> None:
     boxes = all_mailboxes(2, "cuda")
     alone = replace(boxes.mailboxes, turns=boxes.mailboxes.turns[:1])
     rows = normal(3, 768, device="cuda", dtype=torch.float16)
     began = time.monotonic()
-    summed = reduce_add_norm(rows, None, None, alone)
+    summed = reduce_add_norm(rows, None, None, alone, hops=hops)
     ended = torch.cuda.Event()
     ended.record()
     time.sleep(0.2)
@@ -66,8 +109,11 @@ def test_nobody_waits_for_a_rank_that_is_known_to_be_gone() -> None:
     alone.given_up.fill_(1)
     torch.cuda.synchronize()
     assert time.monotonic() - began < 2
-    assert torch.equal(summed, rows)
-    assert torch.equal(reduce_add_norm(rows, None, None, alone), rows)
+    parts = rows.view(3, 3, 256)  # of three warps
+    is_own = (torch.arange(3)[:, None] + torch.arange(3)) % 2 == 0
+    wanted = rows if hops == 1 else (parts * is_own.to("cuda")[..., None]).view_as(rows)
+    assert torch.equal(summed, wanted)
+    assert torch.equal(reduce_add_norm(rows, None, None, alone, hops=hops), wanted)
 
 
 def test_sums_are_made_in_the_order_of_the_ranks() -> None:
@@ -84,13 +130,18 @@ def test_what_is_summed_so_has_bounds() -> None:
     assert MOST_BYTES == 2 << 20
 
 
-def test_what_is_sent_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_gpu_sums_so_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "has_kernel", lambda _: True)
     rows = torch.zeros(256, 4096, dtype=torch.float16)
-    assert [can_reduce(rows, size) for size in (2, 3, 4, 8)] == [True, False, True, False]
-    assert can_reduce(rows[:109], 8)
-    assert not can_reduce(rows[:110], 8)
+    assert [can_reduce(rows, size) for size in (2, 3, 4, 8)] == [True, False, True, True]
+    assert not can_reduce(torch.zeros(256, 4104, dtype=torch.float16), 4)
     assert not can_reduce(torch.zeros(257, 8, dtype=torch.float16), 2)
+
+
+def test_two_hops_are_taken_where_they_send_much_less() -> None:
+    assert [choose_hops(num_bytes << 10, 4) for num_bytes in (8, 128, 143, 144, 2048)] == [1, 1, 1, 2, 2]
+    assert choose_hops(MOST_BYTES, 2) == 1  # where they send as much
+    assert [choose_hops(num_bytes << 10, 8) for num_bytes in (32, 41, 42)] == [1, 1, 2]
 
 
 @pytest.mark.parametrize("length", [4, 4096, 4096 * 16 + 8, 4096 * 40, 4096 * 33 + 4])

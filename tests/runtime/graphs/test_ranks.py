@@ -1,6 +1,7 @@
 """A decoder cut for several ranks through every chain of launches: what the whole one's modules do."""
 
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -12,10 +13,13 @@ from pagedchat.distributed.messages import Join, encoded, to_worker
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.parts.cutting import objection_to_ranks, part_of
+from pagedchat.ops.ranks.company import agree_of
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.model_tensors import setting_of
+from pagedchat.runtime.graphs.spare_time import SpareTime
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.step.sizes import StepSizes
 from tests.rank_threads import RankThread, RankThreads
 from tests.runtime.drive import Driver
 from tests.runtime.graphs.case import make_runner
@@ -73,6 +77,31 @@ def test_every_chain(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", FEW)
 def test_more_ranks_than_kv_heads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_ranks_agree(kind, 4, FUSED, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["opt", "qwen3"])
+def test_steps_that_all_ranks_have_made_in_spare_time_serve(kind: str) -> None:
+    whole = family_model(kind, "cpu", torch.float32)
+    assert isinstance(whole, Decoder)
+    expected = replies(whole, captured=False)
+
+    def prepared(ranks: RankThread) -> list[list[int]]:
+        runner, agree = make_runner(part(whole, ranks), 60, captured=True, max_num_tokens=64), agree_of(ranks)
+        prompts, sizes = partial(runner.prepare_prefill, agree), StepSizes(64, 4, 100)
+        more = SpareTime(runner.decodes, prompts, sizes, runner.make_wanted, lambda: 1, 0, agree=agree)
+        while more():
+            pass
+        stores = runner.decodes.store, runner.prefills.store
+        there = [dict(store._steps) for store in stores]
+        assert all(there)
+        driver = Driver(runner, chunk=50)
+        for prompt in PROMPTS:
+            driver.add(prompt)
+        found: list[list[int]] = driver.run(6)
+        assert stores[0]._steps == there[0]  # none was made at first use
+        return found
+
+    assert RankThreads(2).run(prepared) == [expected] * 2
 
 
 class _Telling:

@@ -6,30 +6,36 @@ import pytest
 import torch
 
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from pagedchat.ops.ranks.company import agree_of
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.spare_time import SpareTime, in_order
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.sizes import StepSizes
 from tests.helpers_models import make_checkpoint
+from tests.rank_threads import RankThread, RankThreads
 from tests.runtime.drive import Driver
 
 
 class Compiling:
-    """Kernels that are there at the third look."""
+    """Kernels that are there at the third look, or a later one."""
 
-    def __init__(self) -> None:
-        self.looks = 0
+    def __init__(self, most_looks: int = 2) -> None:
+        self.looks, self.most_looks = 0, most_looks
 
     def wait(self, seconds: float) -> bool:
         assert 0 < seconds < 0.1
         self.looks += 1
-        return self.looks > 2
+        return self.looks > self.most_looks
 
 
 class Steps:
     """Stands for `DecodeSteps`: notes what is captured."""
 
-    def __init__(self, compiles: bool = False) -> None:
+    def __init__(self, compiles: bool = False, looks: int = 2) -> None:
+        self.looks = looks
+        self.there: list[bool] = []
+        """Whether the kernels of what was captured were there."""
+        self.kernels: dict[tuple[int, ...], Compiling] = {}
         self.captured: list[tuple[int, int]] = []
         self.before_prompts: list[tuple[int, int]] = []
         self.looked_for: list[tuple[int, ...]] = []
@@ -38,10 +44,14 @@ class Steps:
     def build_ahead(self, *bucket: int, quietly: bool) -> Compiling | None:
         assert quietly
         self.looked_for.append(bucket)
-        return Compiling() if self.compiles else None
+        if self.compiles:
+            self.kernels[bucket] = Compiling(self.looks)
+        return self.kernels.get(bucket)
 
     def prepare(self, num_seqs: int, context_len: int) -> bool:
         self.captured.append((num_seqs, context_len))
+        kernels = self.kernels.get((num_seqs, context_len))
+        self.there.append(kernels is None or kernels.looks > kernels.most_looks)
         return True
 
 
@@ -136,6 +146,34 @@ def test_stops_when_its_memory_is_taken(caplog: pytest.LogCaptureFixture) -> Non
         pass
     assert len(steps.captured) == 3
     assert "as many as there is room for" in caplog.text
+
+
+def test_ranks_capture_the_same_in_the_same_calls_and_not_before_all_have_the_kernels() -> None:
+    def prepare(ranks: RankThread) -> list[int]:
+        steps = Steps(compiles=True, looks=(2, 9, 0)[ranks.rank])
+        more = SpareTime(steps, prompts(2), sizes(16, 512), nothing_wanted, lambda: 100, 10, agree=agree_of(ranks))
+        counts = []
+        while more():
+            counts.append(len(steps.captured))
+        assert steps.captured == in_order(sizes(16, 512))
+        assert all(steps.there)
+        return counts
+
+    first, *others = RankThreads(3).run(prepare)
+    assert others == [first, first]
+    assert len(first) > 9 * 12  # each waits for the slowest
+
+
+def test_ranks_stop_where_one_has_no_more_room() -> None:
+    def prepare(ranks: RankThread) -> int:
+        steps = Steps()
+        free = (lambda: 100, lambda: 100 - 4 * len(steps.captured))[ranks.rank]
+        more = SpareTime(steps, prompts(0), sizes(16, 512), nothing_wanted, free, 10, agree=agree_of(ranks))
+        while more():
+            pass
+        return len(steps.captured)
+
+    assert RankThreads(2).run(prepare) == [3, 3]
 
 
 @pytest.mark.gpu

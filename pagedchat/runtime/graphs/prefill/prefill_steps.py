@@ -14,6 +14,7 @@ from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, Schedu
 from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.engine.tokens.logprobs import num_told
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.ops.ranks.company import Agree
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
@@ -120,8 +121,11 @@ class PrefillSteps:
         return self.store.distrust()
 
     @torch.inference_mode()
-    def prepare_one_more(self) -> int | None:
+    def prepare_one_more(self, agree: Agree) -> int | None:
         """Capture one that has not been captured yet, if its kernels are built, while no step is under way.
+
+        Args:
+            agree: of all ranks, which capture the same.
 
         Returns:
             How many were captured, 0 or 1; None where none is left.
@@ -132,7 +136,7 @@ class PrefillSteps:
                 return None
             self._next = bucket, self.store.build_ahead(bucket, quietly=True)
         bucket, kernels = self._next
-        if kernels is not None and not kernels.wait(_PATIENCE):
+        if not agree(kernels is None or kernels.wait(_PATIENCE)):
             return 0
         self._next = None
         self.store.capture(bucket)
