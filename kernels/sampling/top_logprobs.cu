@@ -3,29 +3,34 @@
 //   logprob[token] = logit - max - log(sum over the row of exp(logit - max))
 //   rank           = 1 + tokens that are likelier, or as likely with a lower id
 //
-// One thread block a row, which it reads once: sum and rank come out of that, and the likeliest token of every four
-// threads. The best `count` tokens of a row are with the `count` best of these groups of threads, and none of them
-// is below the last one's: so only what those groups have read is looked at again, and only what reaches that bar
-// is sorted. Keys of tokens are all different (argmax.cuh), so whatever the order of threads, the result is the
+// One thread block a row, which it reads once: sum and rank come out of that, and the likeliest token of every
+// eight threads. The best `count` tokens of a row are with the `count` best of these groups of threads, and none of
+// them is below the last one's: so only what those groups have read is looked at again, and only what reaches that
+// bar is sorted. Keys of tokens are all different (argmax.cuh), so whatever the order of threads, the result is the
 // same.
+// NOTE: however many rows there are, the time is that of one row's chain of loads and barriers. So the first logits
+// are asked for before it is known what for, and as few barriers follow as will do.
 
 #include "common/argmax.cuh"
 #include "common/row_slice.cuh"
 
 constexpr int NUM_THREADS = 1024;
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
-constexpr int GROUP_LANES = 4;
+constexpr int GROUP_LANES = 8;
 constexpr int NUM_GROUPS = NUM_THREADS / GROUP_LANES;
 constexpr int GROUPS_OF_WARP = WARP_SIZE / GROUP_LANES;
-constexpr int MAX_COUNT = 64;                          // as pagedchat/ops/sampling/kernels.py says
-constexpr int TURN_PIECES = 256;                       // looked at again at a time
-constexpr int MOST_SORTED = 2 * TURN_PIECES * 16 / 2;  // keys of two turns, where each element has two bytes
+constexpr int MAX_COUNT = 64;     // as pagedchat/ops/sampling/kernels.py says
+constexpr int TURN_PIECES = 512;  // looked at again at a time
+constexpr int MOST_LEFT = 1024;   // keys that a turn may find there
+constexpr int MOST_SORTED = MOST_LEFT + TURN_PIECES * PIECE;
 static_assert(NUM_GROUPS >= MAX_COUNT, "every token may be with another group");
+static_assert(MOST_LEFT >= MAX_COUNT, "the best ones stay from turn to turn");
+static_assert(MAX_COUNT % WARP_SIZE == 0, "whole warps write results");
+static_assert(NUM_WARPS == WARP_SIZE, "a lane for what each warp has found");
 
 struct Shared {
   uint64 best[NUM_GROUPS];
-  int places[NUM_GROUPS];  // in the order of those
-  float sums[NUM_WARPS];
+  float most[NUM_WARPS], sums[NUM_WARPS];  // the largest logit of each warp, and its sum in parts of e^most
   uint32 likelier[NUM_WARPS];
   int winners[MAX_COUNT];  // the groups with the best tokens; -1 where there are no more
   uint64 bar;              // no token below it is wanted
@@ -104,26 +109,30 @@ __device__ __forceinline__ void sort_keys(Shared& shared, int count) {
   __syncthreads();
 }
 
-// Which groups have the best tokens, and the bar. Each is compared with all others, by several threads.
+// A sum in parts of e^from, in parts of e^to.
+__device__ __forceinline__ float scaled(float sum, float from, float to) {
+  return from > NEGATIVE_INFINITY ? sum * exp2_fast((from - to) * LOG2_E) : 0.0f;
+}
+
+__device__ __forceinline__ uint32 count_over_warp(uint32 x) {
+#pragma unroll
+  for (int step = WARP_SIZE / 2; step > 0; step /= 2) x += __shfl_xor_sync(FULL_WARP, x, step);
+  return x;
+}
+
+// Which groups have the best tokens, and the bar. The lanes of each group share the comparisons with all others.
 __device__ __forceinline__ void choose_groups(Shared& shared, int count) {
-  constexpr int THREADS_EACH = NUM_THREADS / NUM_GROUPS, OTHERS_EACH = NUM_GROUPS / THREADS_EACH;
-  const int group = threadIdx.x % NUM_GROUPS, part = threadIdx.x / NUM_GROUPS;
-  if (threadIdx.x < MAX_COUNT) shared.winners[threadIdx.x] = -1;
-  if (threadIdx.x < NUM_GROUPS) shared.places[threadIdx.x] = 0;
-  if (threadIdx.x == 0) shared.bar = 0, shared.num_keys = 0;
-  __syncthreads();
+  const int group = threadIdx.x / GROUP_LANES, lane = threadIdx.x % GROUP_LANES;
   const uint64 own = shared.best[group];
-  int better = 0;
-#pragma unroll 8
-  for (int i = 0; i < OTHERS_EACH; i++) better += shared.best[part * OTHERS_EACH + i] > own;
-  if (own > 0 && better > 0) atomicAdd(&shared.places[group], better);
-  __syncthreads();
-  if (part == 0 && own > 0) {
-    const int place = shared.places[group];
+  int place = 0;
+#pragma unroll
+  for (int i = lane; i < NUM_GROUPS; i += GROUP_LANES) place += shared.best[i] > own;
+#pragma unroll
+  for (int step = 1; step < GROUP_LANES; step *= 2) place += __shfl_xor_sync(FULL_WARP, place, step);
+  if (lane == 0 && own > 0) {
     if (place < count) shared.winners[place] = group;
     if (place == count - 1) shared.bar = own;
   }
-  __syncthreads();
 }
 
 // Collects every key that reaches the bar; whenever there are many, all but the best are dropped.
@@ -147,7 +156,7 @@ __device__ __forceinline__ void collect_keys(Shared& shared, const RowSlice& who
       }
     }
     __syncthreads();
-    const bool is_full = shared.num_keys > MOST_SORTED / 2;
+    const bool is_full = shared.num_keys > MOST_LEFT;
     __syncthreads();
     if (is_full) sort_keys(shared, count);
   }
@@ -165,51 +174,50 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                  int vocab_size, int64 row_stride, int width) {
   __shared__ Shared shared;
   const int row_index = blockIdx.x, warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-  const int count = min(counts[row_index], min(width - 1, MAX_COUNT));
-  if (count < 0) return;
   const Element* row = logits + row_index * row_stride;
   const RowSlice slice(row, Penalties{}, nullptr, vocab_size, warp, NUM_WARPS);
+  uint4 first_pieces[PIECES_AHEAD];
+  slice.fetch_first(first_pieces);
   const int token = chosen[row_index];
+  const int count = min(counts[row_index], min(width - 1, MAX_COUNT));
+  if (count < 0) return;
   const float of_chosen = __fadd_rn(to_float(row[token]), 0.0f);
   const float above_chosen = next_above(of_chosen);
+  if (threadIdx.x < MAX_COUNT) shared.winners[threadIdx.x] = -1;
+  if (threadIdx.x == 0) shared.bar = 0, shared.num_keys = 0;
 
   Seen seen;
-  slice.for_each([&](int first, const float (&logits_of_piece)[PIECE]) {
+  slice.for_each_from(first_pieces, [&](int first, const float (&logits_of_piece)[PIECE]) {
     see(seen, first, logits_of_piece, vocab_size, token, of_chosen, above_chosen);
   });
   uint64 best = seen.best < 0 ? 0 : argmax_key(__fadd_rn(seen.most, 0.0f), seen.best);
-  uint32 likelier = seen.likelier;
 #pragma unroll
   for (int step = 1; step < GROUP_LANES; step *= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, step));
   if (lane % GROUP_LANES == 0) shared.best[threadIdx.x / GROUP_LANES] = best;
+  const float most = warp_max(seen.most);
+  const uint32 likelier = count_over_warp(seen.likelier);
+  const float sum = warp_sum(scaled(seen.sum, seen.most, most));
+  if (lane == 0) shared.most[warp] = most, shared.sums[warp] = sum, shared.likelier[warp] = likelier;
   __syncthreads();
 
-  float most_of_row = NEGATIVE_INFINITY;
-  for (int i = lane; i < NUM_GROUPS; i += WARP_SIZE) {
-    if (shared.best[i] > 0) most_of_row = fmaxf(most_of_row, argmax_value(shared.best[i]));
+  if (count > 0) {
+    choose_groups(shared, count);
+    __syncthreads();
+    collect_keys(shared, slice, row, count);
   }
-  most_of_row = warp_max(most_of_row);
-  const bool has_mass = seen.most > NEGATIVE_INFINITY;
-  const float sum = warp_sum(has_mass ? seen.sum * exp2_fast((seen.most - most_of_row) * LOG2_E) : 0.0f);
-#pragma unroll
-  for (int step = WARP_SIZE / 2; step > 0; step /= 2) likelier += __shfl_xor_sync(FULL_WARP, likelier, step);
-  if (lane == 0) shared.sums[warp] = sum, shared.likelier[warp] = likelier;
-  if (count > 0) choose_groups(shared, count);
-  __syncthreads();
-  const float log_of_sum = logf(warp_sum(shared.sums[lane]));
+  if (threadIdx.x >= MAX_COUNT) return;
+  const float most_of_row = warp_max(shared.most[lane]);
+  const float log_of_sum = logf(warp_sum(scaled(shared.sums[lane], shared.most[lane], most_of_row)));
+  const uint32 rank = 1 + count_over_warp(shared.likelier[lane]);
+  const int64 first = static_cast<int64>(row_index) * width;
   if (threadIdx.x == 0) {
-    uint32 rank = 1;
-    for (int i = 0; i < NUM_WARPS; i++) rank += shared.likelier[i];
-    token_ids[static_cast<int64>(row_index) * width] = token;
-    logprobs[static_cast<int64>(row_index) * width] = of_chosen - most_of_row - log_of_sum;
+    token_ids[first] = token;
+    logprobs[first] = of_chosen - most_of_row - log_of_sum;
     ranks[row_index] = rank;
   }
-  if (count == 0) return;
-  collect_keys(shared, slice, row, count);
   if (threadIdx.x < shared.num_keys) {
-    const int64 place = static_cast<int64>(row_index) * width + 1 + threadIdx.x;
     const uint64 key = shared.keys[threadIdx.x];
-    token_ids[place] = argmax_row(key);
-    logprobs[place] = argmax_value(key) - most_of_row - log_of_sum;
+    token_ids[first + 1 + threadIdx.x] = argmax_row(key);
+    logprobs[first + 1 + threadIdx.x] = argmax_value(key) - most_of_row - log_of_sum;
   }
 }

@@ -4,13 +4,13 @@ It needs no graph of its own, waits for nothing, and leaves what it finds in pin
 tokens; so steps of sequences that want it are begun ahead like others. Knows no graphs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.ops.sampling.kernels import MAX_LIKELY
-from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
+from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
@@ -31,6 +31,8 @@ class _Memory:
     """`[num_seqs]`, on the device."""
     slots: list[TopLogprobs]
     """In pinned memory, one for each of the last steps."""
+    launches: dict[int, LookUp] = field(default_factory=dict)
+    """Those that write them, as of the last step of each."""
 
 
 class ToldSteps:
@@ -68,17 +70,17 @@ class ToldSteps:
             asked: `[num_seqs]`, what is asked of its rows.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        memory = self._memory_of(running)
-        top_logprobs(logits, memory.chosen, asked, memory.slots[running.number % HISTORY_LEN])
+        memory, slot = self._memory_of(running), running.number % HISTORY_LEN
+        look_up = memory.launches.get(slot)
+        if look_up is None or not look_up.is_of(logits, asked):
+            look_up = memory.launches[slot] = LookUp(logits, memory.chosen, asked, memory.slots[slot])
+        look_up.launch()
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
         """What was found for each sequence of a step that is done."""
         found = self._memory_of(running).slots[running.number % HISTORY_LEN]
         asked = [NOTHING if each.logprobs is None else each.logprobs for each in running.params]
-        most = 2 + max(asked, default=0)
-        return read(
-            TopLogprobs(found.token_ids[:, :most], found.logprobs[:, :most], found.ranks), running.rows, asked
-        )
+        return read(found, running.rows, asked)
 
     def _memory_of(self, running: RunningStep) -> _Memory:
         memory = self._memory.get(running.bucket)
