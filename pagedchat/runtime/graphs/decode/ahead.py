@@ -22,13 +22,24 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.choose_beams import BeamState
 from pagedchat.ops.sampling.decode_state import DecodeState
-from pagedchat.ops.sampling.row_rules import PackedRules
+from pagedchat.ops.sampling.row_rules import AppliedRules, PackedRules
+from pagedchat.ops.sampling.sample import NextDraw
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.formed import FormedRows
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class RuledDraw:
+    """Launches of a step that are the same in those that follow it."""
+
+    logits: torch.Tensor
+    """That they read."""
+    applied: AppliedRules | None
+    draw: NextDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +54,8 @@ class Ruled:
     """The rows whose replies have a form; None: there are none."""
     has_long_bad_words: bool
     """Whether `rules` change with the tokens."""
+    draws: dict[int, RuledDraw] = field(default_factory=dict)
+    """The launches that choose, by the number of the masks that they read; below 0: none."""
 
     @property
     def follows_tokens(self) -> bool:

@@ -7,14 +7,14 @@ memory, which take turns: one is written again when the step that read it has lo
 Knows no forms and no tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.sampling.sample import NextDraw
 from pagedchat.ops.sampling.token_mask import TokenMasks
 from pagedchat.runtime.structured.form_rows import FormRows
-from pagedchat.runtime.structured.grammar import MaskRows, num_words
+from pagedchat.runtime.structured.grammar import num_words
+from pagedchat.runtime.structured.mask_jobs import MaskRows
 
 _NUM_PIECES = 3
 """One is read by the step that is awaited, and one by a step that was begun in vain, if there is one."""
@@ -25,6 +25,7 @@ class MaskPiece:
     """Masks of one step."""
 
     number: int
+    """At least 0."""
     stage: torch.Tensor
     """`[max_num_seqs, num_words]`, int32, pinned."""
     there: torch.Tensor
@@ -41,8 +42,6 @@ class FormedRows:
     rows: FormRows
     mask_rows: torch.Tensor
     """`[num_seqs]`, int32, on the device: which mask each row of the step has, -1: none."""
-    draws: dict[int, tuple[torch.Tensor, NextDraw]] = field(default_factory=dict)
-    """For each piece of memory the launch that reads it, and the logits that it reads besides."""
 
     def masks_in(self, piece: MaskPiece) -> TokenMasks:
         """As they are on the device."""
