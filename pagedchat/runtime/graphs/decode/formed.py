@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pagedchat.jit.async_copy import copy_to_device, record_event, wait_for_event
+from pagedchat.ops.common.launch import current_stream
 from pagedchat.ops.sampling.token_mask import TokenMasks
 from pagedchat.runtime.structured.form_rows import FormRows
 from pagedchat.runtime.structured.grammar import num_words
@@ -70,6 +72,9 @@ class MaskMemory:
             self._pieces.append(MaskPiece(number, stage, there, rows, arrived))
         if self._stream is not None:  # what had the memory before may be at work still
             self._stream.wait_stream(torch.cuda.current_stream(device))
+            for piece in self._pieces:  # from now on they have handles
+                if piece.arrived is not None:
+                    piece.arrived.record(self._stream)
 
     def next(self) -> MaskPiece:
         """That which nobody reads any more."""
@@ -80,7 +85,7 @@ class MaskMemory:
         """Queue taking the first masks to the device; what is queued from now on finds them there."""
         if self._stream is None or piece.arrived is None:
             return
-        with torch.cuda.stream(self._stream):
-            piece.there[:num_masks].copy_(piece.stage[:num_masks], non_blocking=True)
-        piece.arrived.record(self._stream)
-        torch.cuda.current_stream(self._device).wait_event(piece.arrived)
+        side, event, rows = self._stream.cuda_stream, piece.arrived.cuda_event, piece.rows
+        copy_to_device(piece.there.data_ptr(), rows.address, num_masks * rows.row_bytes, side)
+        record_event(event, side)
+        wait_for_event(current_stream(self._device), event)
