@@ -25,9 +25,9 @@ CHATS_EACH = 8
 """Replies of one lexer, before another one is made, where masks take long."""
 MOST_LEXERS = max(1, min(8, num_cores() // 2))
 """Of one form; and threads, of which each has one."""
-_LONG, _LONG_STEPS = 1e-3, 8
+_LONG, _LONG_STEPS = 5e-3, 16
 """Seconds that masks of a step take by one lexer, and steps one after another in which they do, until others are
-made: the first masks of a form take long, whatever it is."""
+made: the first masks of a form take long, whatever it is, those of many chats milliseconds."""
 _QUICK = 5e-3
 """Seconds: what takes no longer is made at once, all else beside."""
 
@@ -39,6 +39,7 @@ class Lexer:
     matcher: "LLMatcher"
     """At the beginning of the form."""
     home: "Lexers"
+    """That it is one of."""
     followers: WeakSet[Any] = field(default_factory=WeakSet)
     """Of replies, those that use it."""
 

@@ -5,8 +5,6 @@ takes long. Knows no forms, no sequences and no device.
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import repeat
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,9 +16,10 @@ from pagedchat.runtime.structured.lexers import MOST_LEXERS, Lexer
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
-_ALONE_SECONDS = 500e-6
+_ALONE_SECONDS = 2e-3
 """So long masks are made one after another where there are several lexers. To wake threads takes a hundred
-microseconds or two each time, which is a hundred simple masks."""
+microseconds or two each time on virtual machines, which is a hundred simple masks, and they are in the way of
+everything else."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -56,11 +55,12 @@ class MaskJobs:
 
     def __init__(self, replies: list[tuple[Followed, int]]) -> None:
         self.replies = replies
-        self._calls = [
-            (each.matcher.consume_token, each.token_ids.append, each.matcher.unsafe_compute_mask_ptr, row)
-            for each, row in replies
-        ]
-        self._errors = [each.matcher.is_error for each, _ in replies]
+        matchers = [each.matcher for each, _ in replies]
+        self._takes = [(each.matcher.consume_token, each.token_ids.append) for each, _ in replies]
+        self._masks = [matcher.unsafe_compute_mask_ptr for matcher in matchers]
+        self._errors = [matcher.is_error for matcher in matchers]
+        self._addresses: dict[MaskRows, list[int]] = {}
+        """Of the masks, in each memory that they were made in."""
         self._is_parted = len(replies) > 1 and replies[0][0].lexer is not replies[-1][0].lexer
 
     def make(self, rows: MaskRows, token_ids: Rows[int] | None = None) -> None:
@@ -70,33 +70,44 @@ class MaskJobs:
             rows: written.
             token_ids: with which replies go on before, one for each; None: they stay as they are.
         """
-        num_made = self._make_alone(rows, token_ids)
-        if num_made < len(self.replies):
-            left = self.replies[num_made:]
-            if token_ids is not None:
-                _take_in_threads(left, token_ids[num_made:])
-            _threads().unsafe_compute_mask_ptr([(followed.matcher, row) for followed, row in left], *rows)
+        if self._is_parted and MOST_LEXERS > 1:
+            self._make_for_a_while(rows, token_ids)
+            return
+        began = perf_counter()
+        if token_ids is not None:
+            for (take, keep), token in zip(self._takes, token_ids, strict=True):
+                take(token)
+                keep(token)
+        row_bytes = rows.row_bytes
+        for mask, address in zip(self._masks, self._addresses_in(rows), strict=True):
+            mask(address, row_bytes)
+        if self._masks and not self._is_parted:
+            self.replies[0][0].lexer.home.note(perf_counter() - began)
 
     def any_failed(self) -> bool:
         """Whether one of the replies has become too much for its lexer, or cannot have its token."""
         return True in [is_error() for is_error in self._errors]
 
-    def _make_alone(self, rows: MaskRows, token_ids: Rows[int] | None) -> int:
-        """Make the first ones, all of them as a rule; how many."""
-        address, row_bytes, _ = rows
-        began = perf_counter()
-        until = began + _ALONE_SECONDS if self._is_parted and MOST_LEXERS > 1 else inf
-        tokens = repeat(None) if token_ids is None else token_ids
-        for at, ((take, keep, mask, row), token) in enumerate(zip(self._calls, tokens, strict=False)):
-            if until < inf and perf_counter() > until:
-                return at
-            if token is not None:
-                take(token)
-                keep(token)
-            mask(address + row * row_bytes, row_bytes)
-        if self._calls and not self._is_parted:
-            self.replies[0][0].lexer.home.note(perf_counter() - began)
-        return len(self._calls)
+    def _make_for_a_while(self, rows: MaskRows, token_ids: Rows[int] | None) -> None:
+        """One after another, and then the others in threads."""
+        until, at, addresses = perf_counter() + _ALONE_SECONDS, 0, self._addresses_in(rows)
+        while at < len(self.replies) and perf_counter() <= until:
+            if token_ids is not None:
+                take, keep = self._takes[at]
+                take(token_ids[at])
+                keep(token_ids[at])
+            self._masks[at](addresses[at], rows.row_bytes)
+            at += 1
+        left = self.replies[at:]
+        if left:
+            if token_ids is not None:
+                _take_in_threads(left, token_ids[at:])
+            _threads().unsafe_compute_mask_ptr([(followed.matcher, row) for followed, row in left], *rows)
+
+    def _addresses_in(self, rows: MaskRows) -> list[int]:
+        if rows not in self._addresses:
+            self._addresses[rows] = [rows.address + row * rows.row_bytes for _, row in self.replies]
+        return self._addresses[rows]
 
 
 def _take_in_threads(replies: list[tuple[Followed, int]], token_ids: Rows[int]) -> None:
