@@ -83,9 +83,9 @@ class LookUp:
             if count >= 0:
                 _write_row(self._output, i, self._logits[i], int(self._chosen[i]), count)
 
-    def is_of(self, logits: torch.Tensor, counts: torch.Tensor) -> bool:
-        """Whether these are the same tensors."""
-        return self._logits is logits and self._counts is counts
+    def reads(self, logits: torch.Tensor) -> bool:
+        """Whether these are its logits."""
+        return self._logits is logits
 
 
 def top_logprobs(

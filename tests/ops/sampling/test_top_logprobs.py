@@ -94,8 +94,8 @@ def test_tensors_that_are_looked_at_once_have_other_contents_later(device: str) 
         look_up.launch()
         assert output.token_ids.tolist() == [[token + 1, token]]
         assert output.ranks.tolist() == [token + 2]
-    assert look_up.is_of(logits, counts)
-    assert not look_up.is_of(logits.clone(), counts)
+    assert look_up.reads(logits)
+    assert not look_up.reads(logits.clone())
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -4,7 +4,7 @@ It needs no graph of its own, waits for nothing, and leaves what it finds in pin
 tokens; so steps of sequences that want it are begun ahead like others. Knows no graphs.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -12,7 +12,7 @@ from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.ops.sampling.kernels import MAX_LIKELY
 from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
-from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.ahead import Asked, RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
 from pagedchat.runtime.step.logprobs import NOTHING, asked_of, read
 from pagedchat.runtime.step.upload import int32, upload
@@ -31,8 +31,6 @@ class _Memory:
     """`[num_seqs]`, on the device."""
     slots: list[TopLogprobs]
     """In pinned memory, one for each of the last steps."""
-    launches: dict[int, LookUp] = field(default_factory=dict)
-    """Those that write them, as of the last step of each."""
 
 
 class ToldSteps:
@@ -59,21 +57,23 @@ class ToldSteps:
             counts = [NOTHING] * running.bucket.num_seqs
             for row, count in zip(running.rows, asked, strict=True):
                 counts[row] = count
-            [running.asked] = upload([int32(counts)], self._device)
+            [there] = upload([int32(counts)], self._device)
+            running.asked = Asked(there)
 
     @torch.inference_mode()
-    def queue(self, running: RunningStep, asked: torch.Tensor, logits: torch.Tensor) -> None:
+    def queue(self, running: RunningStep, asked: Asked, logits: torch.Tensor) -> None:
         """Queue looking up the tokens of a step that is queued.
 
         Args:
             running: the step.
-            asked: `[num_seqs]`, what is asked of its rows.
+            asked: what is asked of its rows.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        memory, slot = self._memory_of(running), running.number % HISTORY_LEN
-        look_up = memory.launches.get(slot)
-        if look_up is None or not look_up.is_of(logits, asked):
-            look_up = memory.launches[slot] = LookUp(logits, memory.chosen, asked, memory.slots[slot])
+        slot = running.number % HISTORY_LEN
+        look_up = asked.look_ups.get(slot)
+        if look_up is None or not look_up.reads(logits):
+            memory = self._memory_of(running)
+            look_up = asked.look_ups[slot] = LookUp(logits, memory.chosen, asked.counts, memory.slots[slot])
         look_up.launch()
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
