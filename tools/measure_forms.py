@@ -1,7 +1,7 @@
 """The host's part of a step whose replies are held to a schema: `python -m tools.measure_forms [CHATS ...]`.
 
 The engine with its runner for GPUs, whose steps compute nothing and whose tokens are words of a long text, 64, 8
-and one chat by default; vocabulary and schema are those of `tools.measure_sampling`. Printed are microseconds a
+and one chat by default; vocabulary and schemas are those of `tools.measure_sampling`. Printed are microseconds a
 step: from tokens that are readable to masks that are made, by the clock and of this thread alone, then all that
 the host does in a step. What launches and copies take is not in it. Least means of three runs of 100 steps. Changes
 nothing.
@@ -28,9 +28,8 @@ from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.structured.grammar import fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams
-from tools.measure_sampling import SCHEMA
+from tools.measure_sampling import SCHEMAS
 
-FORM = StructuredOutputsParams(json=SCHEMA)
 VOCAB_SIZE: int = OPT_125M["vocab_size"]
 RUNS, STEPS, WARM_UP = 3, 100, 20
 _FIRST_WORD = 300
@@ -38,17 +37,17 @@ _FIRST_WORD = 300
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line for each number of chats; returns the exit code."""
+    """Print a line for each schema and number of chats; returns the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         write_word_tokenizer(Path(folder), VOCAB_SIZE)
         tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
-    for num_chats in map(int, arguments or ("64", "8", "1")):
-        runs = [_measure(num_chats, Grammars(tokenizer, VOCAB_SIZE, [2])) for _ in range(RUNS)]
-        masks, work, step = map(min, zip(*runs, strict=True))
-        print(
-            f"{num_chats} chats: masks {masks:.1f} us, of this thread {work:.1f} us; a step {step:.1f} us",
-            flush=True,
-        )
+    for name, schema in SCHEMAS.items():
+        form = StructuredOutputsParams(json=schema)
+        for num_chats in map(int, arguments or ("64", "8", "1")):
+            runs = [_measure(num_chats, form, Grammars(tokenizer, VOCAB_SIZE, [2])) for _ in range(RUNS)]
+            masks, work, step = map(min, zip(*runs, strict=True))
+            said = f"masks {masks:.1f} us, of this thread {work:.1f} us; a step {step:.1f} us"
+            print(f"{num_chats} chats, {name}: {said}", flush=True)
     return 0
 
 
@@ -80,13 +79,13 @@ class _Watched:
             self.seconds.append((time.perf_counter() - self._began, time.thread_time() - self._work_began))
 
 
-def _measure(num_chats: int, grammars: Grammars) -> tuple[float, float, float]:
+def _measure(num_chats: int, form: StructuredOutputsParams, grammars: Grammars) -> tuple[float, float, float]:
     """Microseconds: of masks by the clock, of this thread in it, of a step."""
-    begun, words = _beginning(grammars)
+    begun, words = _beginning(form, grammars)
     core = captured_host._engine(num_chats, length=STEPS + 2 * WARM_UP + len(begun) + 20, vocab_size=VOCAB_SIZE)
     core = EngineCore(core.limits, core.runner, grammars=grammars)
     watched = _Watched(core.runner.decodes, words, num_chats)  # type: ignore[attr-defined]
-    params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP + len(begun), structured_outputs=FORM)
+    params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP + len(begun), structured_outputs=form)
     for _ in range(num_chats):
         core.extend(core.open(), [3, 4, 5, *begun], params, num_begun=len(begun))
     with rare_collections():
@@ -101,12 +100,12 @@ def _measure(num_chats: int, grammars: Grammars) -> tuple[float, float, float]:
     return 1e6 * masks, 1e6 * work, 1e6 * seconds / STEPS
 
 
-def _beginning(grammars: Grammars) -> tuple[list[int], list[int]]:
+def _beginning(form: StructuredOutputsParams, grammars: Grammars) -> tuple[list[int], list[int]]:
     """Tokens up to the text, and the words that may come in it."""
     core = captured_host._engine(1, 100, vocab_size=VOCAB_SIZE)
     sequence, row = core.sequences[core.open()], np.zeros((1, num_words(VOCAB_SIZE)), np.int32)
     while True:
-        fill_masks(row, [(grammars.compile(FORM), sequence)])
+        fill_masks(row, [(grammars.compile(form), sequence)])
         allowed = np.nonzero(np.unpackbits(row.view(np.uint8), bitorder="little"))[0].tolist()
         if len(allowed) > 1:
             return sequence.token_ids, [token for token in allowed if token >= _FIRST_WORD]

@@ -25,7 +25,14 @@ from pagedchat.step_batch import DecodeBatch
 from pagedchat.structured.params import StructuredOutputsParams
 
 LONG_TEXT = {"type": "string", "minLength": 2000}
-SCHEMA = {"type": "object", "properties": {"text": LONG_TEXT}, "required": ["text"], "additionalProperties": False}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "a schema of texts": {"type": "array", "items": {"type": "string"}, "minItems": 1000},
+    "a schema of one text whose length counts": {
+        "type": "object", "properties": {"text": LONG_TEXT}, "required": ["text"], "additionalProperties": False,
+    },
+}  # fmt: skip
+"""In the first, as in those that people have, what comes next in a text is the same wherever one is in it; in the
+second every place of the text is another state, so that nothing is known of it before."""
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "greedy, logprobs=0": {"temperature": 0, "logprobs": 0},
@@ -33,10 +40,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "greedy, logprobs=20": {"temperature": 0, "logprobs": 20},
     "drawn": {"temperature": 0.8, "top_p": 0.95},
     "drawn, logprobs=5": {"temperature": 0.8, "top_p": 0.95, "logprobs": 5},
-    "drawn, held to a schema": {
-        "temperature": 0.8,
-        "top_p": 0.95,
-        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+    **{
+        f"drawn, {name}": {
+            "temperature": 0.8,
+            "top_p": 0.95,
+            "structured_outputs": StructuredOutputsParams(json=schema),
+        }
+        for name, schema in SCHEMAS.items()
     },
     "drawn, logit_bias of 100": {"temperature": 0.8, "top_p": 0.95, "logit_bias": dict.fromkeys(range(100), 1.0)},
 }

@@ -90,19 +90,22 @@ struct RowSlice {
     }
   }
 
-  // `use(first_token, logits)` for every piece of this lane.
-  // NOTE: the next piece is on its way meanwhile. Not unrolled: the kernel runs once through much code, and what it
-  // waits for most is instructions.
-  template <typename Use>
-  __device__ __forceinline__ void for_each(Use use) const {
+  // The first pieces of this lane, on their way.
+  __device__ __forceinline__ void fetch_first(uint4 (&next)[PIECES_AHEAD]) const {
     const int first = begin + threadIdx.x % WARP_SIZE;
-    uint4 next[PIECES_AHEAD];
 #pragma unroll
     for (int i = 0; i < PIECES_AHEAD; i++) {
       if (first + i * WARP_SIZE < end) next[i] = fetch(first + i * WARP_SIZE);
     }
+  }
+
+  // `use(first_token, logits)` for every piece of this lane, of which `fetch_first` has asked for the first ones.
+  // NOTE: the next piece is on its way meanwhile. Not unrolled: the kernel runs once through much code, and what it
+  // waits for most is instructions.
+  template <typename Use>
+  __device__ __forceinline__ void for_each_from(uint4 (&next)[PIECES_AHEAD], Use use) const {
 #pragma unroll 1
-    for (int piece = first; piece < end; piece += WARP_SIZE) {
+    for (int piece = begin + threadIdx.x % WARP_SIZE; piece < end; piece += WARP_SIZE) {
       const uint4 bytes = next[0];
 #pragma unroll
       for (int i = 1; i < PIECES_AHEAD; i++) next[i - 1] = next[i];
@@ -112,5 +115,13 @@ struct RowSlice {
       convert(bytes, piece, logits);
       use(first_token(piece), logits);
     }
+  }
+
+  // The same without a beginning of its own.
+  template <typename Use>
+  __device__ __forceinline__ void for_each(Use use) const {
+    uint4 next[PIECES_AHEAD];
+    fetch_first(next);
+    for_each_from(next, use);
   }
 };

@@ -38,7 +38,7 @@ from pagedchat.engine.speculation.draft_model import DraftModel, DraftRunner
 from pagedchat.engine.speculation.rows import execute_in_rows
 from pagedchat.engine.speculation.settle import settle
 from pagedchat.engine.stats import EngineStats, engine_stats
-from pagedchat.engine.tokens.logprobs import keep_logprobs
+from pagedchat.engine.tokens.logprobs import keep_logprobs, keep_logprobs_of_run
 from pagedchat.engine.watch import Watch
 from pagedchat.errors import RequestError
 from pagedchat.step_batch import Batch
@@ -370,10 +370,12 @@ class EngineCore:
         if lockstep is None or lockstep.searches:
             settle(scheduled, output)
             outcome = commit(scheduled, output.token_ids, block_size)
+            if output.logprobs or output.prompt_logprobs:
+                keep_logprobs(scheduled, output)
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
-        if output.logprobs or output.prompt_logprobs:
-            keep_logprobs(scheduled, output)
+            if output.logprobs:
+                keep_logprobs_of_run(lockstep.sequences, output.logprobs)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
         if outcome.drafted:

@@ -8,7 +8,7 @@ scheduler change it.
     hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
 """
 
-from typing import NamedTuple
+import msgspec
 
 from pagedchat.cache_events import CopyCause, FinishReason, SequenceHeld, SequenceStatus
 from pagedchat.engine.groups.group import SequenceGroup
@@ -18,7 +18,7 @@ _NO_REQUEST = SamplingParams()
 """Of a sequence that nothing was asked of yet."""
 
 
-class TokenLogprobs(NamedTuple):
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How likely one token was, and which tokens were the most likely ones in its place."""
 
     token_ids: list[int]

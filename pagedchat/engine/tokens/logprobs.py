@@ -7,7 +7,7 @@ puts them with the sequences (`Sequence.logprobs`, `Sequence.prompt_logprobs`). 
 """
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
-from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
 
 
 def wants_prompt_logprobs(seq: Sequence) -> bool:
@@ -38,8 +38,20 @@ def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput)
     for part, told in zip(scheduled, output.logprobs or (), strict=bool(output.logprobs)):
         seq = part.sequence
         missing = len(seq.token_ids) - seq.num_prompt_tokens - seq.num_begun_tokens - len(seq.logprobs)
-        seq.logprobs += told[: max(0, missing)]  # those after the token that ended it were dropped
+        # Those after the token that ended it were dropped.
+        seq.logprobs += told if len(told) <= missing else told[: max(0, missing)]
     for part, told in zip(scheduled, output.prompt_logprobs or (), strict=bool(output.prompt_logprobs)):
         known = part.sequence.prompt_logprobs
         if part.start <= len(known):  # else it is a fork of one that was not to tell
             known += told[len(known) - part.start :]
+
+
+def keep_logprobs_of_run(run: list[Sequence], told: list[list[TokenLogprobs]]) -> None:
+    """The same for sequences that have just got one token each, of which nothing is dropped.
+
+    Args:
+        run: all that were run.
+        told: of each token, where it is asked for.
+    """
+    for seq, entries in zip(run, told, strict=True):
+        seq.logprobs += entries

@@ -15,13 +15,15 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.sampling.logits import check_logits
 
 BANNED = -math.inf
 """The bias of a token that is never chosen."""
 _NUM_THREADS = 1024
 """Of a thread block, as in kernels/sampling/row_rules.cu."""
+_PART = 8 * _NUM_THREADS
+"""Tokens of a row that a thread block has, as there."""
 _ENTRY = struct.Struct("<ifi")
 _WORDS = 3
 """Of an entry, and of a row."""
@@ -65,41 +67,55 @@ def _entries(row: RuleRow) -> bytes:
     return b"".join(_ENTRY.pack(token, biases.get(token, 0.0), untils.get(token, 0)) for token in tokens)
 
 
-def apply_rules(logits: torch.Tensor, rules: PackedRules, positions: torch.Tensor) -> torch.Tensor:
-    """The logits by which tokens are chosen.
+class AppliedRules:
+    """The logits by which tokens are chosen, for steps that follow one another: tensors are looked at once, and
+    have other contents each time.
 
     Args:
         logits: `[num_rows, vocab_size]`, float16, bfloat16 or float32, rows contiguous; not changed.
         rules: of the rows, where the logits are; tokens are inside the vocabulary.
         positions: `[num_rows]`, int32: position in its sequence of each token to be drawn.
 
-    Returns:
-        `[num_rows, vocab_size]`, float32.
-
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    check_logits(logits)
-    check_shape("rows", rules.rows, len(logits), _WORDS)
-    check_shape("entries", rules.entries, None, _WORDS)
-    check_shape("positions", positions, len(logits))
-    for name, tensor in {**rules._asdict(), "positions": positions}.items():
-        check_dtype(name, tensor, torch.int32)
-    if not on_cuda(logits):
-        return _in_torch(logits, rules, positions)
-    ruled = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    kernel = get_kernel("row_rules", logits.device.index, ELEMENT=element_name(logits.dtype))
-    args = (
-        ruled.data_ptr(),
-        logits.data_ptr(),
-        rules.rows.data_ptr(),
-        rules.entries.data_ptr(),
-        positions.data_ptr(),
-        i32(logits.shape[1]),
-        logits.stride(0),
-    )
-    kernel.launch(len(logits), _NUM_THREADS, args, stream=stream_of(logits))
-    return ruled
+
+    def __init__(self, logits: torch.Tensor, rules: PackedRules, positions: torch.Tensor) -> None:
+        check_logits(logits)
+        check_shape("rows", rules.rows, len(logits), _WORDS)
+        check_shape("entries", rules.entries, None, _WORDS)
+        check_shape("positions", positions, len(logits))
+        for name, tensor in {**rules._asdict(), "positions": positions}.items():
+            check_dtype(name, tensor, torch.int32)
+        self._logits, self._rules, self._positions = logits, rules, positions
+        self.ruled = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
+        """`[num_rows, vocab_size]`, float32, as `launch` leaves it."""
+        if on_cuda(logits):
+            self._kernel = get_kernel("row_rules", logits.device.index, ELEMENT=element_name(logits.dtype))
+            self._grid = ceil_div(logits.shape[1], _PART), len(logits)
+            self._args = (
+                self.ruled.data_ptr(),
+                logits.data_ptr(),
+                rules.rows.data_ptr(),
+                rules.entries.data_ptr(),
+                positions.data_ptr(),
+                i32(logits.shape[1]),
+                logits.stride(0),
+            )
+
+    def launch(self) -> None:
+        """Queue it once more; on a CPU do it."""
+        if on_cuda(self._logits):
+            self._kernel.launch(self._grid, _NUM_THREADS, self._args, stream=stream_of(self._logits))
+        else:
+            self.ruled.copy_(_in_torch(self._logits, self._rules, self._positions))
+
+
+def apply_rules(logits: torch.Tensor, rules: PackedRules, positions: torch.Tensor) -> torch.Tensor:
+    """`AppliedRules` for one step: `[num_rows, vocab_size]`, float32."""
+    applied = AppliedRules(logits, rules, positions)
+    applied.launch()
+    return applied.ruled
 
 
 def _in_torch(logits: torch.Tensor, rules: PackedRules, positions: torch.Tensor) -> torch.Tensor:

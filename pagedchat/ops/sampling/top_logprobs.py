@@ -40,10 +40,9 @@ class TopLogprobs(NamedTuple):
         )
 
 
-def top_logprobs(
-    logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs
-) -> TopLogprobs:
-    """Look up each row's chosen token and find its most likely ones. On a GPU nothing waits for the host.
+class LookUp:
+    """Looks up each row's chosen token and finds its most likely ones, for steps that follow one another: tensors
+    are looked at once, and have other contents each time. On a GPU nothing waits for the host.
 
     Args:
         logits: `[num_rows, vocab_size]`, float16, bfloat16 or float32, rows contiguous. No NaN.
@@ -52,31 +51,48 @@ def top_logprobs(
             more than there are or than `output` has room for; below 0: nothing is written for it.
         output: written; on a GPU it may be pinned host memory.
 
-    Returns:
-        `output`.
-
     Raises:
         ValueError: shapes or types that do not go together, or too large a vocabulary.
     """
-    _check(logits, chosen, counts, output)
-    if not on_cuda(logits):
-        for i, count in enumerate(counts.tolist()):
+
+    def __init__(
+        self, logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs
+    ) -> None:
+        _check(logits, chosen, counts, output)
+        self._logits, self._chosen, self._counts, self._output = logits, chosen, counts, output
+        if on_cuda(logits):
+            self._kernel = get_kernel("top_logprobs", logits.device.index, ELEMENT=element_name(logits.dtype))
+            self._args = (
+                output.token_ids.data_ptr(),
+                output.logprobs.data_ptr(),
+                output.ranks.data_ptr(),
+                logits.data_ptr(),
+                chosen.data_ptr(),
+                counts.data_ptr(),
+                i32(logits.shape[1]),
+                logits.stride(0),
+                i32(output.token_ids.shape[1]),
+            )
+
+    def launch(self) -> None:
+        """Queue it once more; on a CPU do it."""
+        if on_cuda(self._logits):
+            self._kernel.launch(len(self._logits), _NUM_THREADS, self._args, stream=stream_of(self._logits))
+            return
+        for i, count in enumerate(self._counts.tolist()):
             if count >= 0:
-                _write_row(output, i, logits[i], int(chosen[i]), count)
-        return output
-    kernel = get_kernel("top_logprobs", logits.device.index, ELEMENT=element_name(logits.dtype))
-    args = (
-        output.token_ids.data_ptr(),
-        output.logprobs.data_ptr(),
-        output.ranks.data_ptr(),
-        logits.data_ptr(),
-        chosen.data_ptr(),
-        counts.data_ptr(),
-        i32(logits.shape[1]),
-        logits.stride(0),
-        i32(output.token_ids.shape[1]),
-    )
-    kernel.launch(len(logits), _NUM_THREADS, args, stream=stream_of(logits))
+                _write_row(self._output, i, self._logits[i], int(self._chosen[i]), count)
+
+    def reads(self, logits: torch.Tensor) -> bool:
+        """Whether these are its logits."""
+        return self._logits is logits
+
+
+def top_logprobs(
+    logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs
+) -> TopLogprobs:
+    """`LookUp` for one step: `output`."""
+    LookUp(logits, chosen, counts, output).launch()
     return output
 
 

@@ -40,18 +40,23 @@ def look_up(logits: torch.Tensor, token_ids: Sequence[int], asked: Sequence[int]
     return read(top_logprobs(logits, chosen, counts, output), range(len(logits)), asked)
 
 
-def read(found: TopLogprobs, rows: Iterable[int], asked: Iterable[int]) -> list[list[TokenLogprobs]]:
+def read(found: TopLogprobs, rows: Sequence[int], asked: Sequence[int]) -> list[list[TokenLogprobs]]:
     """What was found of some rows, which is there by now.
 
     Args:
-        found: of all rows.
+        found: of all rows, on a CPU as well as on a GPU.
         rows: those to be read.
         asked: of each of these.
     """
-    token_ids, logprobs, ranks = (tensor.tolist() for tensor in found)
+    width = 1 + max(asked, default=NOTHING)
+    token_ids, logprobs, ranks = (tensor.numpy(force=True) for tensor in found)
+    picked = slice(len(rows)) if rows == range(len(rows)) or rows == list(range(len(rows))) else list(rows)
+    lists = (token_ids[picked, :width].tolist(), logprobs[picked, :width].tolist(), ranks[picked].tolist())
+    if 0 <= width - 1 == min(asked, default=NOTHING):  # all ask for the same
+        return [[told] for told in map(TokenLogprobs, *lists)]
     return [
-        [] if count < 0 else [TokenLogprobs(token_ids[row][: count + 1], logprobs[row][: count + 1], ranks[row])]
-        for row, count in zip(rows, asked, strict=True)
+        [] if count < 0 else [TokenLogprobs(ids[: count + 1], numbers[: count + 1], rank)]
+        for ids, numbers, rank, count in zip(*lists, asked, strict=True)
     ]
 
 

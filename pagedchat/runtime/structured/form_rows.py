@@ -4,11 +4,15 @@ Nobody compares replies there, which grow: who begins the steps knows that each 
 was chosen for it, and drops what was begun where that is not so. Knows no logits and no device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
+from operator import add, itemgetter
 from typing import cast
 
 from pagedchat.engine.sequence import Sequence
-from pagedchat.runtime.structured.grammar import Followed, Grammar, MaskRows, follow_all, make_masks
+from pagedchat.runtime.structured.grammar import Grammar, follow_all
+from pagedchat.runtime.structured.mask_jobs import Followed, MaskJobs, MaskRows
 
 
 @dataclass(slots=True)
@@ -19,7 +23,6 @@ class _Held:
     followed: Followed
     row: int
     """Of its mask."""
-    prompt_len: int
 
 
 class FormRows:
@@ -36,10 +39,12 @@ class FormRows:
         self._sequences: list[Sequence] | None = None
         """Of the last step; the same list as long as nobody ends."""
         self._held: list[_Held] = []
-        self._jobs: list[tuple[Followed, int]] = []
+        self._jobs = MaskJobs([])
         """What is made of each of `_held`."""
-        self._places: list[int] = []
-        """Where each of `_held` is among the sequences."""
+        self._replies: list[list[int]] = []
+        self._prompt_lens: list[int] = []
+        self._of_held: Callable[[list[int]], list[int]] = list
+        """Takes theirs out of a column of all sequences."""
 
     def __len__(self) -> int:
         """Masks, those of sequences that have ended by now included."""
@@ -65,10 +70,7 @@ class FormRows:
             if sequence in self._rows
         ]
         followed = follow_all(masks, replies)
-        held = [
-            _Held(sequence, each, row, sequence.num_prompt_tokens)
-            for each, (_, sequence, row) in zip(followed, replies, strict=True)
-        ]
+        held = [_Held(sequence, each, row) for each, (_, sequence, row) in zip(followed, replies, strict=True)]
         self._note(sequences, sorted(held, key=lambda each: id(each.followed.lexer)))
 
     def go_on(self, sequences: list[Sequence], starts: list[int], token_ids: list[int], masks: MaskRows) -> bool:
@@ -85,17 +87,19 @@ class FormRows:
         """
         if sequences is not self._sequences:
             self._leave_out(sequences)
-        held, jobs, places = self._held, self._jobs, self._places
-        if [len(each.followed.token_ids) + each.prompt_len for each in held] != [starts[place] for place in places]:
+        jobs = self._jobs
+        if list(map(add, map(len, self._replies), self._prompt_lens)) != self._of_held(starts):
             return False
-        tokens = [token_ids[place] for place in places]
+        tokens = self._of_held(token_ids)
         if not self._stops.isdisjoint(tokens):
-            on = [i for i, token in enumerate(tokens) if token not in held[i].sequence.stop_token_ids]
-            jobs, tokens = [jobs[i] for i in on], [tokens[i] for i in on]
-        make_masks(masks, jobs, tokens)
-        if True not in [followed.matcher.is_error() for followed, _ in jobs]:
+            goes_on = [
+                token not in each.sequence.stop_token_ids for each, token in zip(self._held, tokens, strict=True)
+            ]
+            jobs, tokens = MaskJobs(list(compress(jobs.replies, goes_on))), list(compress(tokens, goes_on))
+        jobs.make(masks, tokens)
+        if not jobs.any_failed():
             return True
-        for each in held:
+        for each in self._held:
             if each.followed.matcher.is_error():
                 cast(Grammar, each.sequence.grammar).forget(each.sequence)
         return False
@@ -108,5 +112,15 @@ class FormRows:
     def _note(self, sequences: list[Sequence], held: list[_Held]) -> None:
         place_of = {sequence: place for place, sequence in enumerate(sequences)}
         self._sequences, self._held = sequences, held
-        self._jobs = [(each.followed, each.row) for each in held]
-        self._places = [place_of[each.sequence] for each in held]
+        self._jobs = MaskJobs([(each.followed, each.row) for each in held])
+        self._replies = [each.followed.token_ids for each in held]
+        self._prompt_lens = [each.sequence.num_prompt_tokens for each in held]
+        self._of_held = _taking([place_of[each.sequence] for each in held])
+
+
+def _taking(places: list[int]) -> Callable[[list[int]], list[int]]:
+    """What takes these elements out of a list."""
+    if len(places) < 2:
+        return lambda column: [column[place] for place in places]
+    elements = itemgetter(*places)
+    return lambda column: list(elements(column))

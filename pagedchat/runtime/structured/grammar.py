@@ -6,11 +6,8 @@ one that was followed is followed anew. Knows no logits and no device.
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
-from functools import cache
 from itertools import takewhile
-from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,34 +15,18 @@ from numpy.typing import NDArray
 
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
-from pagedchat.runtime.structured.lexers import CHATS_EACH, MOST_LEXERS, Lexer, Lexers
+from pagedchat.runtime.structured.lexers import Lexer, Lexers
+from pagedchat.runtime.structured.mask_jobs import Followed, MaskJobs, MaskRows
 
 if TYPE_CHECKING:
-    from llguidance import LLExecutor, LLMatcher
+    from llguidance import LLMatcher
 
 _WORD_BITS = 32
-_ALONE_SECONDS = 300e-6
-"""So long masks are made one after another; waking threads takes as long as a hundred simple ones."""
 
 
 def num_words(vocab_size: int) -> int:
     """Of 32 bits, of a row with a bit for each token."""
     return -(-vocab_size // _WORD_BITS)
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Followed:
-    """A reply, and what knows which tokens it may go on with."""
-
-    matcher: "LLMatcher"
-    lexer: Lexer
-    token_ids: list[int] = field(default_factory=list)
-    """Of the reply, as far as the matcher has them."""
-
-    def take(self, token_id: int) -> None:
-        """The reply goes on with this token."""
-        self.matcher.consume_token(token_id)
-        self.token_ids.append(token_id)
 
 
 class Grammar:
@@ -96,19 +77,6 @@ class Grammar:
         self._followed.pop(sequence, None)
 
 
-class MaskRows(NamedTuple):
-    """Memory of masks: bit `i % 32` of word `i // 32` of a row is token `i`."""
-
-    address: int
-    row_bytes: int
-    num_rows: int
-
-    @classmethod
-    def of(cls, masks: NDArray[np.int32]) -> "MaskRows":
-        """`[num_rows, num_words(vocab_size)]`, contiguous."""
-        return cls(masks.ctypes.data, masks.shape[1] * masks.itemsize, len(masks))
-
-
 def fill_masks(masks: NDArray[np.int32], replies: Rows[tuple[Grammar, Sequence]]) -> None:
     """Say which tokens replies may go on with.
 
@@ -137,42 +105,11 @@ def follow_all(rows: MaskRows, replies: Rows[tuple[Grammar, Sequence, int]]) -> 
     """
     followed = [grammar.follow(sequence) for grammar, sequence, _ in replies]
     jobs = [(each, row) for each, (_, _, row) in zip(followed, replies, strict=True)]
-    make_masks(rows, sorted(jobs, key=lambda job: id(job[0].lexer)))
+    MaskJobs(sorted(jobs, key=lambda job: id(job[0].lexer))).make(rows)
     return [
         _make_once_more(rows, row, each, grammar, sequence) if each.matcher.is_error() else each
         for each, (grammar, sequence, row) in zip(followed, replies, strict=True)
     ]
-
-
-def make_masks(rows: MaskRows, replies: list[tuple[Followed, int]], token_ids: Rows[int] | None = None) -> None:
-    """Make masks; what became of each its matcher tells.
-
-    Args:
-        rows: written.
-        replies: and which row each has. Those of one lexer lie side by side, so that threads do not wait for it.
-        token_ids: with which they go on before; None: they stay as they are.
-    """
-    at, num_alone, until = 0, len(replies), perf_counter() + _ALONE_SECONDS
-    is_parted = MOST_LEXERS > 1 and num_alone > 1 and replies[0][0].lexer is not replies[-1][0].lexer
-    if is_parted and num_alone > CHATS_EACH:
-        num_alone = 0
-    while at < num_alone and not (is_parted and at and perf_counter() > until):
-        followed, row = replies[at]
-        if token_ids is not None:
-            followed.take(token_ids[at])
-        followed.matcher.unsafe_compute_mask_ptr(rows.address + row * rows.row_bytes, rows.row_bytes)
-        at += 1
-    if at < len(replies):
-        _make_in_threads(rows, replies[at:], None if token_ids is None else token_ids[at:])
-
-
-def _make_in_threads(rows: MaskRows, replies: list[tuple[Followed, int]], token_ids: Rows[int] | None) -> None:
-    if token_ids is not None:
-        going_on = zip(replies, token_ids, strict=True)
-        _threads().consume_token_par([(followed.matcher, token) for (followed, _), token in going_on])
-        for (followed, _), token in zip(replies, token_ids, strict=True):
-            followed.token_ids.append(token)
-    _threads().unsafe_compute_mask_ptr([(followed.matcher, row) for followed, row in replies], *rows)
 
 
 def _make_once_more(rows: MaskRows, row: int, failed: Followed, grammar: Grammar, sequence: Sequence) -> Followed:
@@ -194,13 +131,6 @@ def _begin_with(lexer: Lexer) -> Followed:
     followed = Followed(lexer.matcher.deep_copy(), lexer)
     lexer.followers.add(followed)
     return followed
-
-
-@cache
-def _threads() -> "LLExecutor":
-    from llguidance import LLExecutor  # noqa: PLC0415 - an extra, which is there where there is a matcher
-
-    return LLExecutor(MOST_LEXERS)
 
 
 def _return_to(followed: Followed, reply: list[int]) -> bool:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
+from pagedchat.ops.sampling.row_rules import BANNED, AppliedRules, PackedRules, RuleRow, apply_rules, pack_rules
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, normal
 
@@ -50,6 +50,21 @@ def test_every_kind_of_rule_by_definition(vocab_size: int, dtype: torch.dtype, d
 def test_rows_without_rules_are_as_they_were(device: str) -> None:
     logits = normal(3, 50, device=device, dtype=torch.float16)
     assert torch.equal(ruled(logits, [RuleRow()] * 3), logits.float())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_long_rows_have_their_rules_in_every_part(device: str) -> None:
+    """Thread blocks have 8192 tokens each; tensors are looked at once and have other contents later."""
+    vocab_size, tokens = 20_000, [0, 8191, 8192, 16_383, 16_384, 19_999]
+    rules = PackedRules(*(tensor.to(device) for tensor in pack_rules([RuleRow(dict.fromkeys(tokens, 1.0))])))
+    logits = normal(1, vocab_size, device=device, dtype=torch.float16)
+    applied = AppliedRules(logits, rules, torch.zeros(1, dtype=torch.int32, device=device))
+    for _ in range(2):
+        applied.launch()
+        wanted = logits.float()
+        wanted[0, tokens] += 1.0
+        assert torch.equal(applied.ruled, wanted)
+        logits += 0.5
 
 
 def test_wrong_arguments_are_named() -> None:

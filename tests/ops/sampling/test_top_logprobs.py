@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pagedchat.ops.sampling.kernels import MAX_LIKELY
-from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
+from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs, top_logprobs
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, normal
 
@@ -71,6 +71,31 @@ def test_likeliest_tokens_that_lie_side_by_side_are_all_found(device: str) -> No
     found = looked_up(logits, [60_000], [MAX_LIKELY], MAX_LIKELY)
     assert found.token_ids.tolist() == [[60_000, *range(MAX_LIKELY)]]
     assert found.ranks.tolist() == [60_001]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("middle", [-30_000.0, 20_000.0])
+def test_numbers_are_as_exact_wherever_logits_lie(middle: float, device: str) -> None:
+    logits = normal(2, 5000, device=device, dtype=torch.float32, scale=2.0) + middle
+    found = looked_up(logits, [0, 4999], [5, 5], 5)
+    wanted = torch.log_softmax(logits.double().cpu(), dim=-1).gather(1, found.token_ids.long())
+    torch.testing.assert_close(found.logprobs.double(), wanted, rtol=1e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tensors_that_are_looked_at_once_have_other_contents_later(device: str) -> None:
+    logits, chosen, counts = torch.zeros(1, 40), torch.zeros(1, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+    logits, chosen, counts = (tensor.to(device) for tensor in (logits, chosen, counts))
+    look_up = LookUp(logits, chosen, counts, output := TopLogprobs.empty(1, 1, logits.device))
+    for token in (7, 30):
+        logits.zero_()
+        logits[0, token] = 2.0
+        chosen.fill_(token + 1)
+        look_up.launch()
+        assert output.token_ids.tolist() == [[token + 1, token]]
+        assert output.ranks.tolist() == [token + 2]
+    assert look_up.reads(logits)
+    assert not look_up.reads(logits.clone())
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -10,11 +10,12 @@ from tokenizers import Tokenizer
 
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
-from pagedchat.runtime.structured import grammar as grammar_module
 from pagedchat.runtime.structured import lexers as lexers_module
+from pagedchat.runtime.structured import mask_jobs as jobs_module
 from pagedchat.runtime.structured.form_rows import FormRows
-from pagedchat.runtime.structured.grammar import Grammar, MaskRows, fill_masks, num_words
+from pagedchat.runtime.structured.grammar import Grammar, fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
+from pagedchat.runtime.structured.mask_jobs import MaskRows
 from pagedchat.structured.params import StructuredOutputsParams as Form
 
 pytest.importorskip("llguidance")
@@ -59,15 +60,18 @@ def allowed(row: np.ndarray) -> list[int]:
 def test_masks_made_before_replies_have_their_tokens_are_those_made_after(
     grammars: Grammars, monkeypatch: pytest.MonkeyPatch, num_lexers: int, num_chats: int
 ) -> None:
-    for module in (grammar_module, lexers_module):
+    for module in (jobs_module, lexers_module):
         monkeypatch.setattr(module, "MOST_LEXERS", num_lexers)
+    monkeypatch.setattr(lexers_module, "_LONG_STEPS", 0)  # as if masks took long
+    if num_lexers > 1:
+        monkeypatch.setattr(jobs_module, "_ALONE_SECONDS", 0.0)
     draw_from = random.Random(num_chats)
     forms = [(LIST, None, TEXT)[i % 3] for i in range(num_chats)]
     sequences = sequences_of(Grammars(grammars._tokenizer, VOCAB_SIZE, [EOS]), forms)
     rows = FormRows(sequences)
     masks, there = memory(len(rows))
     rows.follow(sequences, there)
-    assert len({id(each.lexer) for each, _ in rows._jobs}) == (2 if num_chats < 40 else 4)
+    assert len({id(each.lexer) for each, _ in rows._jobs.replies}) == (2 if num_chats < 40 else 4)
     ended = 0
     for _ in range(40):
         starts = [len(sequence.token_ids) for sequence in sequences]

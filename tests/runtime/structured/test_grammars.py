@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 from pagedchat import bundled
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.runtime.structured import lexers as lexers_module
+from pagedchat.runtime.structured import mask_jobs as jobs_module
 from pagedchat.runtime.structured.grammar import Grammar, fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.structured.params import StructuredOutputsParams as Form
@@ -188,8 +190,14 @@ def test_masks_that_take_long_are_made_by_threads_and_are_the_same(
     for i, sequence in enumerate(sequences):
         sequence.token_ids = grammars._tokenizer.encode(("[", '["a', '["a"', '["a", ')[i % 4]).ids[1:]
     many, alone = np.zeros((2, 20, num_words(VOCAB_SIZE)), np.int32)
-    monkeypatch.setattr("pagedchat.runtime.structured.grammar._ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs_module, "_ALONE_SECONDS", 0.0)
+    monkeypatch.setattr(lexers_module, "_LONG_STEPS", 0)
+    for module in (jobs_module, lexers_module):
+        monkeypatch.setattr(module, "MOST_LEXERS", 2)
+    threads, asked = jobs_module._threads, []
+    monkeypatch.setattr(jobs_module, "_threads", lambda: asked.append(1) or threads())
     fill_masks(many, [(grammar, sequence) for sequence in sequences])
+    assert asked
     for mask, sequence in zip(alone, sequences, strict=True):
         fill_masks(mask[None], [(grammar, sequence)])
     assert (many == alone).all()

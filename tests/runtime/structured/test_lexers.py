@@ -32,10 +32,33 @@ def taken(lexers: Lexers, count: int) -> list[tuple[Reply, object]]:
     return replies
 
 
+def say_long(lexers: Lexers) -> None:
+    """Masks take long."""
+    for _ in range(100):
+        lexers.note(1.0)
+
+
+def test_all_replies_begin_at_one_lexer_unless_masks_take_long_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lexers_module, "MOST_LEXERS", 2)
+    lexers = Lexers("first", lambda: "another")
+    for _ in range(30):
+        for _ in range(5):  # as of a form that is new
+            lexers.note(1.0)
+        lexers.note(1e-4)
+    replies = taken(lexers, 5 * CHATS_EACH)
+    assert {matcher for _, matcher in replies} == {"first"}
+    say_long(lexers)
+    lexers.note(1e-4)  # in parts it may be quick
+    assert {matcher for _, matcher in taken(lexers, 1)} == {"another"}
+
+
 def test_more_replies_begin_at_more_lexers_and_those_that_end_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexers_module, "MOST_LEXERS", 3)
     names = iter(["second", "third", "fourth"])
     lexers = Lexers("first", lambda: next(names))
+    say_long(lexers)
     replies = taken(lexers, 5 * CHATS_EACH)
     of_each = [sum(matcher == name for _, matcher in replies) for name in ("first", "second", "third")]
     assert sum(of_each) == len(replies)
@@ -55,6 +78,7 @@ def test_what_takes_long_is_made_beside(monkeypatch: pytest.MonkeyPatch) -> None
         return "second"
 
     lexers = Lexers("first", slowly, seconds=1.0)
+    say_long(lexers)
     replies = taken(lexers, CHATS_EACH + 3)
     assert {matcher for _, matcher in replies} == {"first"}
     go_on.set()

@@ -22,13 +22,34 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.choose_beams import BeamState
 from pagedchat.ops.sampling.decode_state import DecodeState
-from pagedchat.ops.sampling.row_rules import PackedRules
-from pagedchat.ops.sampling.top_logprobs import TopLogprobs
+from pagedchat.ops.sampling.row_rules import AppliedRules, PackedRules
+from pagedchat.ops.sampling.sample import NextDraw
+from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.formed import FormedRows
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is told of the tokens of steps that follow one another."""
+
+    counts: torch.Tensor
+    """`[num_seqs]`, int32, on the device: what is asked of each row."""
+    look_ups: dict[int, LookUp] = field(default_factory=dict)
+    """The launches that find it, by the place in the history that they write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledDraw:
+    """Launches of a step that are the same in those that follow it."""
+
+    logits: torch.Tensor
+    """That they read."""
+    applied: AppliedRules | None
+    draw: NextDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,8 @@ class Ruled:
     """The rows whose replies have a form; None: there are none."""
     has_long_bad_words: bool
     """Whether `rules` change with the tokens."""
+    draws: dict[int, RuledDraw] = field(default_factory=dict)
+    """The launches that choose, by the number of the masks that they read; below 0: none."""
 
     @property
     def follows_tokens(self) -> bool:
@@ -100,8 +123,8 @@ class RunningStep:
     """First tokens that sequences read alone; empty where no beginnings are shared."""
     token_ids: list[int] = field(default_factory=list)
     """Of a step begun ahead: what it computes, once that is known."""
-    asked: torch.Tensor | None = None
-    """`[num_seqs]`, int32, on the device: what is told of each row's token, see `told`; None: nothing of any."""
+    asked: Asked | None = None
+    """What is told of each row's token, see `told`; None: nothing of any."""
     ruled: Ruled | None = None
     """How tokens are chosen under rules of their sequences' own; None: there are none."""
     waits: bool = False

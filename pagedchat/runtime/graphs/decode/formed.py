@@ -7,14 +7,16 @@ memory, which take turns: one is written again when the step that read it has lo
 Knows no forms and no tokens.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from pagedchat.ops.sampling.sample import NextDraw
+from pagedchat.jit.async_copy import copy_to_device, record_event, wait_for_event
+from pagedchat.ops.common.launch import current_stream
 from pagedchat.ops.sampling.token_mask import TokenMasks
 from pagedchat.runtime.structured.form_rows import FormRows
-from pagedchat.runtime.structured.grammar import MaskRows, num_words
+from pagedchat.runtime.structured.grammar import num_words
+from pagedchat.runtime.structured.mask_jobs import MaskRows
 
 _NUM_PIECES = 3
 """One is read by the step that is awaited, and one by a step that was begun in vain, if there is one."""
@@ -25,6 +27,7 @@ class MaskPiece:
     """Masks of one step."""
 
     number: int
+    """At least 0."""
     stage: torch.Tensor
     """`[max_num_seqs, num_words]`, int32, pinned."""
     there: torch.Tensor
@@ -41,8 +44,6 @@ class FormedRows:
     rows: FormRows
     mask_rows: torch.Tensor
     """`[num_seqs]`, int32, on the device: which mask each row of the step has, -1: none."""
-    draws: dict[int, tuple[torch.Tensor, NextDraw]] = field(default_factory=dict)
-    """For each piece of memory the launch that reads it, and the logits that it reads besides."""
 
     def masks_in(self, piece: MaskPiece) -> TokenMasks:
         """As they are on the device."""
@@ -71,6 +72,9 @@ class MaskMemory:
             self._pieces.append(MaskPiece(number, stage, there, rows, arrived))
         if self._stream is not None:  # what had the memory before may be at work still
             self._stream.wait_stream(torch.cuda.current_stream(device))
+            for piece in self._pieces:  # from now on they have handles
+                if piece.arrived is not None:
+                    piece.arrived.record(self._stream)
 
     def next(self) -> MaskPiece:
         """That which nobody reads any more."""
@@ -81,7 +85,7 @@ class MaskMemory:
         """Queue taking the first masks to the device; what is queued from now on finds them there."""
         if self._stream is None or piece.arrived is None:
             return
-        with torch.cuda.stream(self._stream):
-            piece.there[:num_masks].copy_(piece.stage[:num_masks], non_blocking=True)
-        piece.arrived.record(self._stream)
-        torch.cuda.current_stream(self._device).wait_event(piece.arrived)
+        side, event, rows = self._stream.cuda_stream, piece.arrived.cuda_event, piece.rows
+        copy_to_device(piece.there.data_ptr(), rows.address, num_masks * rows.row_bytes, side)
+        record_event(event, side)
+        wait_for_event(current_stream(self._device), event)

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import torch
 
-from pagedchat.ops.sampling.row_rules import PackedRules, apply_rules
-from pagedchat.ops.sampling.sample import NextDraw, draw_next
+from pagedchat.ops.sampling.row_rules import AppliedRules, PackedRules
+from pagedchat.ops.sampling.sample import NextDraw
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
-from pagedchat.runtime.graphs.decode.ahead import Ruled, RunningStep
+from pagedchat.runtime.graphs.decode.ahead import Ruled, RuledDraw, RunningStep
 from pagedchat.runtime.graphs.decode.formed import FormedRows, MaskMemory, MaskPiece
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.step.rules import NO_RULES, rules_of, upload_rules
@@ -64,7 +64,7 @@ class RuledSteps:
 
     def follow(self, running: RunningStep, ruled: Ruled) -> Ruled:
         """The rules of a step for which others were told, now that the tokens before it are known."""
-        return replace(ruled, rules=self._rules(running)) if ruled.has_long_bad_words else ruled
+        return replace(ruled, rules=self._rules(running), draws={}) if ruled.has_long_bad_words else ruled
 
     def _rules(self, running: RunningStep) -> PackedRules:
         rules = [NO_RULES] * running.bucket.num_seqs
@@ -109,25 +109,26 @@ class RuledSteps:
         return self._masks.next()
 
     def _draw(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor, piece: MaskPiece | None) -> None:
-        forms, masks = ruled.forms, None
-        if forms is not None and piece is not None and self._masks is not None:
-            self._masks.send(piece, len(forms.rows))
-            known = forms.draws.get(piece.number)
-            if known is not None and known[0] is logits:
-                known[1].launch()
-                return
-            masks = forms.masks_in(piece)
+        number = -1
+        if ruled.forms is not None and piece is not None and self._masks is not None:
+            self._masks.send(piece, len(ruled.forms.rows))
+            number = piece.number
+        known = ruled.draws.get(number)
+        if known is None or known.logits is not logits:
+            known = ruled.draws[number] = self._made_draw(running, ruled, logits, piece)
+        if known.applied is not None:
+            known.applied.launch()
+        known.draw.launch()
+
+    def _made_draw(
+        self, running: RunningStep, ruled: Ruled, logits: torch.Tensor, piece: MaskPiece | None
+    ) -> RuledDraw:
         state = self._buffers.state(running.bucket)
-        if ruled.rules is not None:
-            draw_next(
-                state,
-                apply_rules(logits, ruled.rules, state.positions),
-                ruled.sampling,
-                self._buffers.counts,
-                masks,
-            )
-            return
-        draw = NextDraw(state, logits, ruled.sampling, self._buffers.counts, masks)
-        if forms is not None and piece is not None:
-            forms.draws[piece.number] = logits, draw
-        draw.launch()
+        masks = None if ruled.forms is None or piece is None else ruled.forms.masks_in(piece)
+        # What one piece's launches have applied the rules to, those of another may write again.
+        of_others = [each.applied for each in ruled.draws.values() if each.logits is logits]
+        applied = of_others[0] if of_others else None
+        if applied is None and ruled.rules is not None:
+            applied = AppliedRules(logits, ruled.rules, state.positions)
+        by = logits if applied is None else applied.ruled
+        return RuledDraw(logits, applied, NextDraw(state, by, ruled.sampling, self._buffers.counts, masks))

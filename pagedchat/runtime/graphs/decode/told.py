@@ -10,9 +10,9 @@ import torch
 
 from pagedchat.engine.sequence import TokenLogprobs
 from pagedchat.ops.sampling.kernels import MAX_LIKELY
-from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
+from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
-from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.ahead import Asked, RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
 from pagedchat.runtime.step.logprobs import NOTHING, asked_of, read
 from pagedchat.runtime.step.upload import int32, upload
@@ -57,28 +57,30 @@ class ToldSteps:
             counts = [NOTHING] * running.bucket.num_seqs
             for row, count in zip(running.rows, asked, strict=True):
                 counts[row] = count
-            [running.asked] = upload([int32(counts)], self._device)
+            [there] = upload([int32(counts)], self._device)
+            running.asked = Asked(there)
 
     @torch.inference_mode()
-    def queue(self, running: RunningStep, asked: torch.Tensor, logits: torch.Tensor) -> None:
+    def queue(self, running: RunningStep, asked: Asked, logits: torch.Tensor) -> None:
         """Queue looking up the tokens of a step that is queued.
 
         Args:
             running: the step.
-            asked: `[num_seqs]`, what is asked of its rows.
+            asked: what is asked of its rows.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        memory = self._memory_of(running)
-        top_logprobs(logits, memory.chosen, asked, memory.slots[running.number % HISTORY_LEN])
+        slot = running.number % HISTORY_LEN
+        look_up = asked.look_ups.get(slot)
+        if look_up is None or not look_up.reads(logits):
+            memory = self._memory_of(running)
+            look_up = asked.look_ups[slot] = LookUp(logits, memory.chosen, asked.counts, memory.slots[slot])
+        look_up.launch()
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
         """What was found for each sequence of a step that is done."""
         found = self._memory_of(running).slots[running.number % HISTORY_LEN]
         asked = [NOTHING if each.logprobs is None else each.logprobs for each in running.params]
-        most = 2 + max(asked, default=0)
-        return read(
-            TopLogprobs(found.token_ids[:, :most], found.logprobs[:, :most], found.ranks), running.rows, asked
-        )
+        return read(found, running.rows, asked)
 
     def _memory_of(self, running: RunningStep) -> _Memory:
         memory = self._memory.get(running.bucket)
