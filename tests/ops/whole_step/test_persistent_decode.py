@@ -51,6 +51,7 @@ def test_on_a_cpu_its_parts_run(family: str) -> None:
     [
         ([0], 256), ([14], 256), ([31], 256), ([300], 512), ([382], 512), ([700], 1024), ([1300], 2048),
         ([40], 2048), ([0, 0], 256), ([5, 200], 256), ([390, 12], 512), ([33, -1], 256),
+        ([7, 300, 41], 512), ([0, 150, 31, 190], 256), ([800, 12, -1, 400], 1024),
     ],
     ids=str,
 )  # fmt: skip
@@ -179,7 +180,8 @@ def test_what_the_kernel_has_no_code_or_room_for_has_no_plan(shape: PersistentSh
 
 
 def test_there_is_no_plan_for_more_tokens_or_a_smaller_gpu() -> None:
-    assert plan_persistent(SHAPES["opt"], 3, 256, *H200) is None
+    assert plan_persistent(SHAPES["llama"], 5, 256, *H200) is None
+    assert plan_persistent(SHAPES["opt"], 3, 256, 131, H200[1]) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 80, H200[1]) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 132, 100_000) is None
 
