@@ -89,7 +89,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     Rule(
         ONE_LAUNCH,
         (*_WHOLE, wants.room_for_layers),
-        "one chat takes 109 us a step at 10 tokens, as a chain of fused kernels 189",
+        "one chat takes 109 us a step at 10 tokens, as fused kernels 189; four take 142 and 224 on an H100",
     ),
     Rule(
         LAYERS,
