@@ -49,8 +49,8 @@ def beam_cases() -> list[bool]:
 
 def _choose(t: Tensors) -> Tensors:
     state, likely = BeamState(*t[:5]), TopLogprobs(t[5], t[6], t[0])
-    ranked = torch.zeros(len(WIDTHS), MAX_LIKELY * RANKED.itemsize, dtype=torch.uint8, device=t[0].device)
-    choose_beams(state, likely, ranked)
+    ranked = torch.zeros(2, len(WIDTHS), MAX_LIKELY * RANKED.itemsize, dtype=torch.uint8, device=t[0].device)
+    choose_beams(state, likely, ranked, torch.ones_like(t[0][:1]))
     return [*t[:4], ranked]
 
 

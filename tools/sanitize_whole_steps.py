@@ -17,12 +17,15 @@ NUM_MULTIPROCESSORS, SHARED_LIMIT = 132, 227 << 10
 
 
 def whole_step_cases() -> list[bool]:
-    """Short and long contexts, one thread block a head and clusters of them, one or two of which attend."""
+    """Short and long contexts, one thread block a head and clusters of them, one or two of which attend; thread
+    blocks that attend to two tokens."""
     results = []
     for family, positions, context_len, make in (
         ("opt", [300], 512, plan_persistent),
         ("opt", [40, -1], 256, plan_persistent),
         ("llama", [700], 1024, plan_persistent),
+        ("opt", [40, 250, -1, 7], 384, plan_persistent),
+        ("llama", [300, 12, 700, -1], 1024, plan_persistent),
         ("opt", [300], 512, plan_clustered),
         ("opt", [500], 768, plan_clustered),
     ):
@@ -57,21 +60,21 @@ def _all_layers_case(kind: str, positions: list[int], *, normed_heads: bool) -> 
 
 
 def _whole_step_case(family: str, positions: list[int], plan: PersistentPlan | None) -> bool:
-    """Logits are those of the CPU; a step that screens the vocabulary chooses the same tokens."""
+    """Logits are those of the CPU; a step that screens the vocabulary, if there is one, chooses the same tokens."""
     model, state = random_model(family, torch.float16), random_state(positions)
-    screened = plan and plan.screened(model.shape, len(positions), len(model.tensors.whole_head), SHARED_LIMIT)
-    if plan is None or screened is None:
+    if plan is None:
         raise RuntimeError(f"no plan for {family} {positions}")
-    there, quantized = (
-        moved(model, "cuda"),
-        moved(screen_head(model.tensors.whole_head, model.tensors.last_norm), "cuda"),
-    )
-    states = moved([state, state], "cuda")
-    found = _two_steps(PersistentDecode(there, len(positions), plan), states[0], len(model.tensors.whole_head))
-    _two_steps(PersistentDecode(there, len(positions), screened, quantized), states[1], 0)
-    expected = _two_steps(PersistentDecode(model, len(positions), plan), state, len(model.tensors.whole_head))
+    num_tokens, vocab_size = len(positions), len(model.tensors.whole_head)
+    there, states = moved(model, "cuda"), moved([state, state], "cuda")
+    found = _two_steps(PersistentDecode(there, num_tokens, plan), states[0], vocab_size)
+    screened = plan.screened(model.shape, num_tokens, vocab_size, SHARED_LIMIT)
+    if screened is not None:
+        quantized = moved(screen_head(model.tensors.whole_head, model.tensors.last_norm), "cuda")
+        _two_steps(PersistentDecode(there, num_tokens, screened, quantized), states[1], 0)
+    expected = _two_steps(PersistentDecode(model, num_tokens, plan), state, vocab_size)
     error = float((found - expected).norm() / expected.norm())
-    right = error < TOLERANCE and torch.equal(*(each.token_ids.cpu() for each in states))
+    same = screened is None or torch.equal(*(each.token_ids.cpu() for each in states))
+    right = error < TOLERANCE and same
     name = f"persistent_decode, {family} {positions}" + (", clusters" if plan.cluster > 1 else "")
     print(f"{name:<44} {'ok' if right else 'WRONG'}  {error:.1e}", flush=True)
     return right

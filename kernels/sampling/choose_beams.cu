@@ -40,7 +40,7 @@ __device__ __forceinline__ int nth_bit(uint32 bits, int count) {
 
 // Grid: (num_searches), one warp
 extern "C" __global__ void __launch_bounds__(WARP_SIZE) choose_beams(
-    Ranked* __restrict__ ranked,         // [num_searches, MAX_CHOICES], the best first
+    Ranked* __restrict__ ranked,         // [history_len, num_searches, MAX_CHOICES], strided, the best first
     int* __restrict__ sources,           // [num_rows]: which row's beam goes on in this row
     int* __restrict__ next_tokens,       // [num_rows]: with which token
     int* __restrict__ rows,              // [num_searches, MAX_WIDTH]: of the beams, the best first
@@ -48,14 +48,16 @@ extern "C" __global__ void __launch_bounds__(WARP_SIZE) choose_beams(
     const int* __restrict__ heads,       // [num_searches, HEAD_WORDS]
     const int* __restrict__ token_ids,   // [num_rows, stride]: of each row one, then the most likely ones
     const float* __restrict__ logprobs,  // [num_rows, stride]: theirs
-    int stride) {
+    const int* __restrict__ step,        // [1]: one more than that of the step, which says where in the history
+    int stride, int history_len, int history_stride) {
   __shared__ Ranked going_on[MAX_WIDTH];
   const int search = blockIdx.x, lane = threadIdx.x;
   const int* head = heads + search * HEAD_WORDS;
   const int width = head[0], num_choices = head[1], num_stops = head[2];
   const int first_stop = lane < num_stops ? head[4 + lane] : -1;
   const int second_stop = lane + WARP_SIZE < num_stops ? head[4 + lane + WARP_SIZE] : -1;
-  rows += search * MAX_WIDTH, sums += search * MAX_WIDTH, ranked += search * MAX_CHOICES;
+  rows += search * MAX_WIDTH, sums += search * MAX_WIDTH;
+  ranked += (*step - 1) % history_len * history_stride + search * MAX_CHOICES;
 
   const bool lives = lane < width;
   const int row = lives ? rows[lane] : 0;

@@ -1,6 +1,6 @@
-// The attention of persistent_decode.cu: a thread block for each token, KV head and split, a warp for 32 cached
-// tokens at a time. The states of their softmaxes meet in shared memory (Milakov and Gimelshein 2018, arXiv
-// 1805.02867).
+// The attention of persistent_decode.cu: a thread block for each token, KV head and split, or half of one, a warp
+// for 32 cached tokens at a time. The states of their softmaxes meet in shared memory (Milakov and Gimelshein 2018,
+// arXiv 1805.02867).
 
 #pragma once
 
@@ -13,8 +13,8 @@ __device__ __forceinline__ void rotate_vectors(Shared& shared, const Column& col
 #if ROTARY
   constexpr int HALF = HEAD_SIZE / 2;
   const Place place;
-  for (int i = place.thread; i < (GROUP_SIZE + 1) * HALF; i += NUM_THREADS) {
-    Element* vector = shared.vectors[i / HALF];
+  for (int i = column.thread_of(place); i < (GROUP_SIZE + 1) * HALF; i += SEAT_THREADS) {
+    Element* vector = shared.vectors[column.seat][i / HALF];
     const int dim = i % HALF;
     const float2 turn = rotations[static_cast<int64>(max(column.position, 0)) * HALF + dim];
     const float x = to_float(vector[dim]), y = to_float(vector[dim + HALF]);
@@ -30,11 +30,11 @@ __device__ __forceinline__ void collect_vectors(Shared& shared, const Published&
                                                 const float2* rotations) {
   const Place place;
   const Element* row = published.qkv() + static_cast<int64>(column.token) * QKV_ROWS;
-  for (int i = place.thread; i < VECTORS * HEAD_SIZE / 2; i += NUM_THREADS) {
+  for (int i = column.thread_of(place); i < VECTORS * HEAD_SIZE / 2; i += SEAT_THREADS) {
     const int vector = i / (HEAD_SIZE / 2), dim = i % (HEAD_SIZE / 2) * 2;
     uint32 word[1][1];
     await_words<1, 1>(word, row + Unit::head_of(column.kv_head, vector) * HEAD_SIZE + dim, 0);
-    *reinterpret_cast<uint32*>(&shared.vectors[vector][dim]) = word[0][0];
+    *reinterpret_cast<uint32*>(&shared.vectors[column.seat][vector][dim]) = word[0][0];
   }
   sync_warps();
   rotate_vectors(shared, column, rotations);
@@ -42,30 +42,31 @@ __device__ __forceinline__ void collect_vectors(Shared& shared, const Published&
 
 // The new key and value to the place in the cache that the next steps read them from.
 __device__ __forceinline__ void write_cache(const Shared& shared, const Layer& layer, const Column& column) {
-  const int dim =
-      Place().thread - (NUM_THREADS - HEAD_SIZE);  // by the last warps: the first one puts states together
+  // By the last warps: the first ones put states together.
+  const int dim = column.thread_of(Place()) - (SEAT_THREADS - HEAD_SIZE);
   if (column.position < 0 || dim < 0) return;
   const int64 block = column.offset_of(column.block_table[column.position / BLOCK_SIZE]);
   const int slot = column.position % BLOCK_SIZE;
   layer.key_cache[block + (dim / PIECE * BLOCK_SIZE + slot) * PIECE + dim % PIECE] =
-      shared.vectors[GROUP_SIZE][dim];
-  layer.value_cache[block + dim * BLOCK_SIZE + slot] = shared.vectors[GROUP_SIZE + 1][dim];
+      shared.vectors[column.seat][GROUP_SIZE][dim];
+  layer.value_cache[block + dim * BLOCK_SIZE + slot] = shared.vectors[column.seat][GROUP_SIZE + 1][dim];
 }
 
 // The warp's share of a column's cached tokens, its first tile being in `tile`; states go to shared memory. `scale`
 // makes units of log2.
 __device__ __forceinline__ void attend_cached(Shared& shared, const Layer& layer, const Column& column,
                                               CachedTile& tile, float scale) {
+  constexpr int TURN = SHARES * SEAT_WARPS;  // tiles
   const Place place;
   const int end = max(column.position, 0);
   Attention attention;
   uint4 query[HEAD_SIZE / STEP];
 #pragma unroll
   for (int s = 0; s < HEAD_SIZE / STEP; s++) {
-    query[s] = load_16(shared.vectors[min(place.g, GROUP_SIZE - 1)] + s * STEP + place.q * PIECE);
+    query[s] = load_16(shared.vectors[column.seat][min(place.g, GROUP_SIZE - 1)] + s * STEP + place.q * PIECE);
   }
 #pragma unroll 1
-  for (int index = column.split * NUM_WARPS + place.warp; index * TILE_TOKENS < end; index += SHARES * NUM_WARPS) {
+  for (int index = column.split * SEAT_WARPS + column.warp_of(place); index * TILE_TOKENS < end; index += TURN) {
     const int num_tokens = end - index * TILE_TOKENS;
     if (num_tokens < TILE_TOKENS) tile.clear_values(num_tokens);
     float scores[2][4];
@@ -74,9 +75,9 @@ __device__ __forceinline__ void attend_cached(Shared& shared, const Layer& layer
     __syncwarp();
     attention.add(tile, load_16(shared.weights[place.warp][min(place.g, GROUP_SIZE - 1)] + place.q * PIECE));
     __syncwarp();
-    if ((index + SHARES * NUM_WARPS) * TILE_TOKENS < end) {
+    if ((index + TURN) * TILE_TOKENS < end) {
       TileBlocks blocks;
-      blocks.look_up(column, index + SHARES * NUM_WARPS);
+      blocks.look_up(column, index + TURN);
       tile.fetch(layer, column, blocks);
     }
   }
@@ -84,22 +85,24 @@ __device__ __forceinline__ void attend_cached(Shared& shared, const Layer& layer
 }
 
 // Scores of the new token itself, which is not read from the cache.
-__device__ __forceinline__ void score_new(Shared& shared, float scale) {
+__device__ __forceinline__ void score_new(Shared& shared, const Column& column, float scale) {
   const Place place;
-  const int row = NUM_WARPS - 1 - place.warp;
+  const auto& vectors = shared.vectors[column.seat];
+  const int row = SEAT_WARPS - 1 - column.warp_of(place);
   if (row >= GROUP_SIZE) return;
   float low, high, key_low, key_high;
-  unpack_pair<Element>(reinterpret_cast<const uint32*>(shared.vectors[row])[place.lane], low, high);
-  unpack_pair<Element>(reinterpret_cast<const uint32*>(shared.vectors[GROUP_SIZE])[place.lane], key_low, key_high);
+  unpack_pair<Element>(reinterpret_cast<const uint32*>(vectors[row])[place.lane], low, high);
+  unpack_pair<Element>(reinterpret_cast<const uint32*>(vectors[GROUP_SIZE])[place.lane], key_low, key_high);
   const float sum = warp_sum(low * key_low + high * key_high);
-  if (place.lane == 0) shared.new_score[row] = sum * scale;
+  if (place.lane == 0) shared.new_score[column.seat][row] = sum * scale;
 }
 
 // What comes after the first tiles of a column, on its way into the L2 cache: there is time for it between layers.
 __device__ __forceinline__ void prefetch_rest(const Layer& layer, const Column& column) {
-  constexpr int BYTES = HEAD_SIZE * BLOCK_SIZE * sizeof(Element), TURN = SHARES * NUM_WARPS * TILE_TOKENS;
-  for (int token = TURN + Place().thread * BLOCK_SIZE; token < column.position; token += NUM_THREADS * BLOCK_SIZE) {
-    if (token / TILE_TOKENS / NUM_WARPS % SHARES != column.split) continue;
+  constexpr int BYTES = HEAD_SIZE * BLOCK_SIZE * sizeof(Element), TURN = SHARES * SEAT_WARPS * TILE_TOKENS;
+  const int thread = column.thread_of(Place());
+  for (int token = TURN + thread * BLOCK_SIZE; token < column.position; token += SEAT_THREADS * BLOCK_SIZE) {
+    if (token / TILE_TOKENS / SEAT_WARPS % SHARES != column.split) continue;
     const int64 offset = column.offset_of(column.block_table[token / BLOCK_SIZE]);
     prefetch_bulk(layer.key_cache + offset, BYTES);
     prefetch_bulk(layer.value_cache + offset, BYTES);
@@ -127,7 +130,7 @@ __device__ __forceinline__ void attend_layers(Shared& shared, Element* memory, c
   for (int l = 0; l < num_layers; l++) {
     const Published published(memory, l);
     collect_vectors(shared, published, column, rotations);
-    if (column.split == 0) score_new(shared, scale * LOG2_E);
+    if (column.split == 0) score_new(shared, column, scale * LOG2_E);
     attend_cached(shared, shared.layers[l], column, first.tile, scale * LOG2_E);
     sync_warps();
     publish_attended(shared, published, column, to_other);

@@ -57,7 +57,7 @@ __device__ __forceinline__ uint64 finish_candidates(const Screening<TEAMS>& scre
                                                     const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], int index) {
   const Place place;
   const int row = candidate_at(screening, index, place.lane % TILE_ROWS);
-  const Element value = from_float<Element>(sum_of_parts(sums, place));
+  const Element value = from_float<Element>(sum_of_parts(sums, place, 0));
   return row >= 0 && place.lane / TILE_ROWS < NUM_TOKENS ? argmax_key(to_float(value), row) : 0;
 }
 
@@ -65,13 +65,14 @@ __device__ __forceinline__ uint64 finish_candidates(const Screening<TEAMS>& scre
 // all rows. Teams of warps take turns with tiles of them. Comes after a barrier and ends with one.
 __device__ __forceinline__ void multiply_candidates(Shared& shared, const Element* head, int vocab_size) {
   static_assert(TEAMS <= RING, "a place in the ring for each team");
+  static_assert(TOKEN_TURNS == 1, "digits and candidates are of two tokens at most");
   const Place place;
   const int team = place.warp / PARTS;
   list_candidates(shared.screening, num_tiles_of(vocab_size) * QUANTIZED_ROWS);
   const int most = max(shared.screening.num_candidates[0], shared.screening.num_candidates[1]);
   const int num_tiles = ceil_div(most, TILE_ROWS / 2);
-  uint32 words[PART_STEPS][2];
-  uint64 best = 0;
+  Columns words;
+  uint64 best[TOKEN_TURNS] = {};
 #pragma unroll 1
   for (int i = team, turn = 0; i < num_tiles; i += TEAMS, turn++) {
     auto& sums = shared.tile_sums[team][turn % 2];
@@ -80,7 +81,9 @@ __device__ __forceinline__ void multiply_candidates(Shared& shared, const Elemen
     wait(shared_address(&shared.screening.gathered[team]), turn % 2);
     multiply_part(shared, words, team, place, sums[place.warp % PARTS]);
     sync_team(team);
-    if (place.warp % PARTS == turn % PARTS) best = max(best, finish_candidates(shared.screening, sums, i));
+    if (place.warp % PARTS == turn % PARTS) {
+      best[0] = max(best[0], finish_candidates(shared.screening, sums, i));
+    }
   }
   share_best(shared, place, best);
 }

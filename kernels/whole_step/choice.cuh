@@ -34,24 +34,30 @@ __device__ __forceinline__ uint64 look_at_key(const uint64* place) {
   return key;
 }
 
-// The best key of a token of all thread blocks, once they are all there: the work of a warp. `keys`: [NUM_BLOCKS,
-// NUM_TOKENS]. A lane has several of them, which it looks at all at once.
-__device__ __forceinline__ uint64 await_best(const uint64* keys, int token) {
+// The best key of each token of all thread blocks, once they are all there: the work of a warp. `keys`:
+// [NUM_BLOCKS, NUM_TOKENS]. A lane has several of them, which it looks at all at once.
+__device__ __forceinline__ void await_best(uint64 (&best)[NUM_TOKENS], const uint64* keys) {
   const Place place;
 #pragma unroll 1
   for (int looks = 0;; looks++) {
-    uint64 best = 0;
     bool all = true;
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) best[t] = 0;
 #pragma unroll
     for (int first = 0; first < NUM_BLOCKS; first += WARP_SIZE) {
       const int block = min(first + place.lane, NUM_BLOCKS - 1);
-      const uint64 key = look_at_key(keys + block * NUM_TOKENS + token);
-      all = all && key > 0;
-      best = max(best, key);
+#pragma unroll
+      for (int t = 0; t < NUM_TOKENS; t++) {
+        const uint64 key = look_at_key(keys + block * NUM_TOKENS + t);
+        all = all && key > 0;
+        best[t] = max(best[t], key);
+      }
     }
-    if (!__any_sync(FULL_WARP, !all)) return warp_best(best);
+    if (!__any_sync(FULL_WARP, !all)) break;
     if (looks == MAX_LOOKS) __trap();
   }
+#pragma unroll
+  for (int t = 0; t < NUM_TOKENS; t++) best[t] = warp_best(best[t]);
 }
 
 // What the warps have found is published by the thread block: the work of a warp. `best_of_all`: two sets of

@@ -40,7 +40,7 @@ __device__ __forceinline__ void await_sent(uint64& barrier, uint32 bytes, int la
 // The output of the thread block's share of the context to the first of the cluster: the work of a warp.
 __device__ __forceinline__ void send_part(Shared& shared) {
   const Place place;
-  const MergedStates<NUM_WARPS> merged(shared, 0, NEGATIVE_INFINITY, make_float2(0.0f, 0.0f));
+  const MergedStates<NUM_WARPS> merged(shared, 0, 0, NEGATIVE_INFINITY, make_float2(0.0f, 0.0f));
   const auto send = [&](float& own, float value) { send_to(&own, &shared.part_filled, 0, value); };
   send(shared.output[NUM_WARPS][0][2 * place.lane], merged.output.x);
   send(shared.output[NUM_WARPS][0][2 * place.lane + 1], merged.output.y);
@@ -61,7 +61,7 @@ __device__ __forceinline__ void attend_head(Shared& shared, const Published& pub
   tell_read(shared.begun);
   if (!leads && !shared_by_two) return;
   rotate_vectors(shared, column, rotations);
-  if (leads) score_new(shared, scale);
+  if (leads) score_new(shared, column, scale);
   if (first.exists) attend_tile(shared, first.tile, column.position - first.index * TILE_TOKENS, scale);
   if (leads) write_cache(shared, shared.layers[layer], column);
   sync_warps();

@@ -90,6 +90,7 @@ constexpr int PART = HIDDEN / PARTS, PART_STEPS = PART / STEP;
 // States of softmaxes that a thread block puts together: of its warps, and, with clusters, of who shares its
 // context.
 constexpr int STATES = NUM_WARPS + (IS_CLUSTERED ? SHARES - 1 : 0);
+constexpr int SEAT_STATES = STATES / SEATS;  // of a token
 static_assert(STATES <= WARP_SIZE / 2, "either half of the lanes of a warp has all of them");
 
 // What the warps have summed up for each token and row, side by side.
@@ -124,11 +125,11 @@ struct Shared {
   float tile_sums[TEAMS][2][PARTS][NUM_TOKENS][TILE_ROWS];         // of the vocabulary, of a team's tiles in turn
   __align__(16) float2 moments[NUM_TOKENS][NUM_WARPS];             // before the vocabulary: sum and sum of squares
   __align__(16) Element rows[NUM_WARPS][NUM_TOKENS * ROW_STRIDE];  // a warp's part of the input
-  __align__(16) Element vectors[VECTORS][HEAD_SIZE];               // queries of a KV head, the new key and value
+  __align__(16) Element vectors[SEATS][VECTORS][HEAD_SIZE];        // queries of a KV head, the new key and value
   __align__(16) Element weights[NUM_WARPS][GROUP_SIZE][WEIGHT_STRIDE];  // of the tokens of a tile
   __align__(16) float output[STATES][GROUP_SIZE][HEAD_SIZE];
   __align__(8) float2 state[STATES][GROUP_SIZE];  // m, l
-  float new_score[GROUP_SIZE];
+  float new_score[SEATS][GROUP_SIZE];
   uint64 best[NUM_WARPS][NUM_TOKENS];  // keys of tokens that a warp has found
   StateBefore before;
 #if SCREENED

@@ -14,15 +14,16 @@ struct MergedStates {
   float highest, all, new_weight;
   float2 output;  // not divided by `all` yet
 
-  // `new_value`: of the lane's dimensions.
-  __device__ __forceinline__ MergedStates(const Shared& shared, int row, float new_score, float2 new_value) {
+  // The states from `first` on; `new_value`: of the lane's dimensions.
+  __device__ __forceinline__ MergedStates(const Shared& shared, int first, int row, float new_score,
+                                          float2 new_value) {
     const Place place;
     float2 states[COUNT], parts[COUNT];
     highest = new_score;
 #pragma unroll
     for (int s = 0; s < COUNT; s++) {
-      states[s] = shared.state[s][row];
-      parts[s] = *reinterpret_cast<const float2*>(&shared.output[s][row][2 * place.lane]);
+      states[s] = shared.state[first + s][row];
+      parts[s] = *reinterpret_cast<const float2*>(&shared.output[first + s][row][2 * place.lane]);
       highest = fmaxf(highest, states[s].x);
     }
     all = new_weight = exp2_below(new_score, highest);
@@ -40,16 +41,19 @@ struct MergedStates {
 __device__ __forceinline__ void publish_attended(Shared& shared, const Published& published, const Column& column,
                                                  int64 to_other) {
   const Place place;
-  if (place.warp >= GROUP_SIZE) return;
-  const int row = place.warp, dim = 2 * place.lane, head = column.kv_head * GROUP_SIZE + row,
+  const int row = column.warp_of(place);
+  if (row >= GROUP_SIZE) return;
+  const int dim = 2 * place.lane, head = column.kv_head * GROUP_SIZE + row,
             part = IS_CLUSTERED ? 0 : column.token * SPLITS + column.split;
   const bool with_new = column.split == 0 && column.position >= 0;
   Element* to = published.attended(0) + part * ATTENDED + place_of(ATTENDED, head * HEAD_SIZE + dim);
   settle(to);
   float2 value;
-  unpack_pair<Element>(*reinterpret_cast<const uint32*>(shared.vectors[GROUP_SIZE + 1] + dim), value.x, value.y);
+  unpack_pair<Element>(*reinterpret_cast<const uint32*>(shared.vectors[column.seat][GROUP_SIZE + 1] + dim), value.x,
+                       value.y);
   if (!with_new) value = make_float2(0.0f, 0.0f);
-  const MergedStates<STATES> merged(shared, row, with_new ? shared.new_score[row] : NEGATIVE_INFINITY, value);
+  const float new_score = with_new ? shared.new_score[column.seat][row] : NEGATIVE_INFINITY;
+  const MergedStates<SEAT_STATES> merged(shared, column.seat * SEAT_STATES, row, new_score, value);
   const float inverse = merged.all > 0.0f ? __fdividef(1.0f, merged.all) : 0.0f;
   const uint32 word = pack_pair<Element>(merged.output.x * inverse, merged.output.y * inverse);
 #pragma unroll

@@ -46,15 +46,19 @@ __device__ __forceinline__ void collect_normalised(Shared& shared, const Element
   const Place place;
   uint32 words[NUM_TOKENS][NORM_WORDS];
 #pragma unroll
+  for (int w = 0; w < NORM_WORDS; w++) {
+    const int word = place.lane + w * WARP_SIZE;
+    const int element = 2 * (place.warp * WARP_WORDS + min(word, WARP_WORDS - 1));
+    uint32 one[NUM_TOKENS][1];
+    await_words<NUM_TOKENS, 1>(one, rows + place_of(HIDDEN, element), HIDDEN);
+#pragma unroll
+    for (int t = 0; t < NUM_TOKENS; t++) words[t][w] = word < WARP_WORDS ? one[t][0] : 0;
+  }
+#pragma unroll
   for (int t = 0; t < NUM_TOKENS; t++) {
     float sum = 0.0f, squares = 0.0f, x, y;
 #pragma unroll
     for (int w = 0; w < NORM_WORDS; w++) {
-      const int word = place.lane + w * WARP_SIZE;
-      const int element = 2 * (place.warp * WARP_WORDS + min(word, WARP_WORDS - 1));
-      uint32 one[1][1];
-      await_words<1, 1>(one, rows + t * HIDDEN + place_of(HIDDEN, element), 0);
-      words[t][w] = word < WARP_WORDS ? one[0][0] : 0;
       unpack_pair<Element>(words[t][w], x, y);
       sum += x + y, squares += x * x + y * y;
     }

@@ -123,8 +123,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS + WARP_SIZE
   const uint64* const keys = publish_best(shared, best_of_all);
   if (blockIdx.x != CHOOSER) return;
   uint64 best[NUM_TOKENS];
-#pragma unroll
-  for (int t = 0; t < NUM_TOKENS; t++) best[t] = await_best(keys, t);
+  await_best(best, keys);
   if (threadIdx.x > 0) return;
   move_on(shared.before, best, token_ids, positions, seq_lens, history);
   *step = shared.before.step + 1;

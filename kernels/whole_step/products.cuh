@@ -59,7 +59,8 @@ __device__ __forceinline__ void multiply(Shared& shared, const Into<UNITS>& into
   for (int s = 0; s < NORM_STEPS; s++) {
 #pragma unroll
     for (int i = 0; i < 2; i++) inputs[s][i] = multiply_pairs<Element>(words[s][i], into.scale[s][i]);
-    multiply_unit(moments, make_uint4(words[s][0], one, words[s][1], one), inputs[s]);
+    const auto& columns = MOMENTS_APART ? words : inputs;
+    multiply_unit(moments, make_uint4(words[s][0], one, words[s][1], one), columns[s]);
   }
 #pragma unroll
   for (int first = 0; first < UNITS; first += AT_A_TIME) {
@@ -75,8 +76,8 @@ __device__ __forceinline__ void multiply(Shared& shared, const Into<UNITS>& into
     }
   }
   // Both columns of a token: each times itself, and both times ones.
-  if (place.g / 2 == place.q && place.q >= NUM_TOKENS && place.q < 2 * NUM_TOKENS) {
-    auto& to = shared.sums[half][place.q - NUM_TOKENS];
+  if (place.g / 2 == place.q && place.q >= FIRST_MOMENT && place.q < FIRST_MOMENT + NUM_TOKENS) {
+    auto& to = shared.sums[half][place.q - FIRST_MOMENT];
     to[SQUARES + place.g % 2][place.warp] = place.g % 2 ? moments[1] : moments[0];
     if (place.g % 2 == 0) to[SUM][place.warp] = moments[2] + moments[3];
   }

@@ -90,7 +90,7 @@ struct StreamResult : Result<STREAM_LANES> {
     const Place at;
     row = at.lane % UNIT, token = at.lane / UNIT % NUM_TOKENS;
     copy = at.lane / (UNIT * NUM_TOKENS) * 2 + at.lane % 2;
-    takes_part = mine = at.warp == 0;
+    takes_part = at.warp == 0, mine = takes_part && copy < STREAM_LANES;  // of three tokens some lanes have none
     place = published.stream(copy, half) + token * HIDDEN + place_of(HIDDEN, stream_unit() * UNIT + row / 2 * 2);
     settle(place);
   }
@@ -111,7 +111,7 @@ struct QkvResult {
     row = at.thread, takes_part = at.warp * WARP_SIZE < QKV_UNITS * UNIT;
     mine = at.thread < QKV_UNITS * UNIT && Unit(0, row / UNIT).exists;
     const int of_head = cluster_rank() * QKV_UNITS * UNIT + row;
-    place = reinterpret_cast<uint32*>(&shared.vectors[0][0]) + of_head / 2;
+    place = reinterpret_cast<uint32*>(&shared.vectors[0][0][0]) + of_head / 2;
     received = &shared.vectors_filled;
   }
 

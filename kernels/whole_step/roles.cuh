@@ -1,7 +1,8 @@
 // Which thread block of persistent_decode.cu does what in a layer.
 //
-// Without clusters the first NUM_COLUMNS thread blocks attend, one for each token, KV head and split; all others
-// make queries, keys and values, and the first of those a unit of the residual stream each.
+// Without clusters the first NUM_COLUMNS thread blocks attend, one for each token, or each two of them (SEATS), KV
+// head and split; all others make queries, keys and values, and the first of those a unit of the residual stream
+// each.
 //
 // With clusters the first of them have a KV head each: all their thread blocks make its queries, keys and values,
 // which go to the first SHARES of them from shared memory to shared memory, and those attend. The residual stream

@@ -17,6 +17,9 @@
 #ifndef CLUSTER
 #define CLUSTER 1
 #endif
+#ifndef SEATS
+#define SEATS 1
+#endif
 #ifndef NORM
 #define NORM 1
 #endif
@@ -33,6 +36,9 @@
 
 #ifndef MAX_COPIES
 #define MAX_COPIES 5
+#endif
+#ifndef FEW_COPIES
+#define FEW_COPIES 3
 #endif
 
 #include "common/layer_rows.cuh"
@@ -56,9 +62,11 @@ constexpr bool IS_CLUSTERED = CLUSTER > 1;
 constexpr int SHARES = IS_CLUSTERED ? 2 : SPLITS;  // thread blocks that share the context of a token and KV head
 
 // Thread blocks that have a token and KV head, those that attend in the first half of a layer, and the others. In
-// the second half all of them have rows of the middle.
-constexpr int NUM_COLUMNS = NUM_TOKENS * NUM_KV_HEADS * (IS_CLUSTERED ? CLUSTER : SPLITS);
-constexpr int NUM_PRODUCERS = NUM_BLOCKS - NUM_TOKENS * NUM_KV_HEADS * SHARES;
+// the second half all of them have rows of the middle. Where SEATS is two, a thread block attends to the same head
+// of two tokens, each with half of its warps.
+constexpr int NUM_COLUMNS = NUM_TOKENS / SEATS * NUM_KV_HEADS * (IS_CLUSTERED ? CLUSTER : SPLITS);
+constexpr int NUM_PRODUCERS = NUM_BLOCKS - NUM_TOKENS / SEATS * NUM_KV_HEADS * SHARES;
+constexpr int SEAT_WARPS = NUM_WARPS / SEATS, SEAT_THREADS = SEAT_WARPS * WARP_SIZE;
 
 __host__ __device__ constexpr int units_of(int rows, int num_blocks) { return ceil_div(rows / UNIT, num_blocks); }
 
@@ -73,8 +81,8 @@ constexpr int SUM = RESULT_ROWS, SQUARES = RESULT_ROWS + 1;  // where the moment
 constexpr int SUM_ROWS = RESULT_ROWS + 3;
 
 // What all thread blocks wait for is published several times, so that fewer of them ask for the same line of
-// memory.
-constexpr int COPIES = MAX_COPIES;
+// memory; less often where there is more of it.
+constexpr int COPIES = NUM_TOKENS > 2 ? FEW_COPIES : MAX_COPIES;
 
 __host__ __device__ constexpr int segment_of(int inner) { return inner / NUM_WARPS; }  // of a warp
 __host__ __device__ constexpr int steps_of(int inner) { return segment_of(inner) / STEP; }
@@ -92,18 +100,23 @@ constexpr int ROW_STRIDE = segment_of(HIDDEN) + 32;  // elements between tokens;
 constexpr int NORM_STEPS = steps_of(HIDDEN);
 
 // Columns of a product's input: 2t and 2t + 1 are the even and the odd words of token t. Behind a norm they are
-// multiplied by the norm's scales, and as many more columns are the same as it is, for its moments.
+// multiplied by the norm's scales, and as many more columns are the same as it is, for its moments; with more than
+// two tokens those are columns of a product of their own.
 constexpr int COLUMNS = 2 * NUM_TOKENS;
+constexpr bool MOMENTS_APART = 2 * COLUMNS > 8;
+constexpr int FIRST_MOMENT = MOMENTS_APART ? 0 : NUM_TOKENS;  // half of their first column
 
 static_assert(HEAD_SIZE == 64, "a lane has two dimensions of the values");
 static_assert(HIDDEN % (NUM_WARPS * STEP) == 0 && MIDDLE % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(ATTENDED % (NUM_WARPS * STEP) == 0, "every warp gets whole steps");
 static_assert(HIDDEN / UNIT <= NUM_PRODUCERS, "a producer has one unit of the residual stream at most");
-static_assert(!IS_CLUSTERED || (NUM_TOKENS * GROUP_SIZE * SPLITS == 1 && NUM_COLUMNS <= NUM_BLOCKS),
+static_assert(!IS_CLUSTERED || (NUM_TOKENS * GROUP_SIZE * SPLITS * SEATS == 1 && NUM_COLUMNS <= NUM_BLOCKS),
               "a query each");
 static_assert(NUM_BLOCKS % CLUSTER == 0, "all thread blocks are in clusters");
 static_assert(RESULT_ROWS * NUM_TOKENS <= NUM_THREADS, "a thread has one result at most");
-static_assert(2 * COLUMNS <= 8, "a product has room for the columns of all tokens, twice");
+static_assert(COLUMNS <= 8, "a product has room for the columns of all tokens");
+static_assert(NUM_TOKENS % SEATS == 0 && NUM_WARPS % SEATS == 0, "all seats are taken, by as many warps");
+static_assert(GROUP_SIZE <= SEAT_WARPS && HEAD_SIZE <= SEAT_THREADS, "a warp for each head, a thread a dimension");
 static_assert(NUM_WARPS % 2 == 0, "sums of two warps at a time");
 
 // What a row of a product behind a norm adds up to, with the norm taken out of the sum: factor * (sum of weights

@@ -5,19 +5,26 @@
 #include "common/bulk_copy.cuh"
 #include "whole_step/memory.cuh"
 
-// The keys and values of a token, KV head and split.
+// The keys and values of a token, KV head and split: what a thread's warp, and those beside it in a seat, attend
+// to.
 struct Column {
-  int token, kv_head, split;
+  int seat, token, kv_head, split;
   int position;  // of the new token; below 0: padding
   const int* block_table;
 
   __device__ __forceinline__ Column(const int* positions, const int* block_tables, int max_blocks) {
     constexpr int OF_HEAD = IS_CLUSTERED ? CLUSTER : SPLITS;
     const int index = block_index();
-    token = index / (OF_HEAD * NUM_KV_HEADS), kv_head = index / OF_HEAD % NUM_KV_HEADS, split = index % OF_HEAD;
+    seat = SEATS > 1 ? Place().warp / SEAT_WARPS : 0;
+    token = index / (OF_HEAD * NUM_KV_HEADS) * SEATS + seat;
+    kv_head = index / OF_HEAD % NUM_KV_HEADS, split = index % OF_HEAD;
     position = positions[token];
     block_table = block_tables + static_cast<int64>(token) * max_blocks;
   }
+
+  // Where the thread is in its seat.
+  __device__ __forceinline__ int warp_of(const Place& place) const { return place.warp - seat * SEAT_WARPS; }
+  __device__ __forceinline__ int thread_of(const Place& place) const { return place.thread - seat * SEAT_THREADS; }
 
   // In elements, from the beginning of a layer's key or value cache.
   __device__ __forceinline__ int64 offset_of(int block) const {
@@ -96,7 +103,7 @@ struct FirstTile {
   bool exists;
 
   __device__ __forceinline__ explicit FirstTile(const Column& column) {
-    index = column.split * NUM_WARPS + Place().warp;
+    index = column.split * SEAT_WARPS + column.warp_of(Place());
     exists = index * TILE_TOKENS < column.position;
     if (exists) blocks.look_up(column, index);
   }

@@ -37,7 +37,7 @@ __device__ __forceinline__ void attend_tile(Shared& shared, CachedTile& tile, in
   const uint32 one = pack_pair<Element>(1.0f, 1.0f);
   const Place place;
   uint32 query[HEAD_SIZE / STEP][2], input[1][2];
-  take_words(query, shared.vectors[0]);
+  take_words(query, shared.vectors[0][0]);
   Element* const weights = shared.weights[place.warp][0];
   const int token = place.q * PIECE + place.g;
   float score = score_of_lane(tile, query) * scale;

@@ -19,23 +19,28 @@ __device__ __forceinline__ int turned(int step, bool odd) {
   return step % 2 ? -turn : step + 1 < PART_STEPS ? turn : 0;
 }
 
-// The columns of the product, g of mma.cuh: even and odd words (`multiply_unit`) of a token's inputs for even rows,
-// the same for odd rows, whose steps are turned; then those of the next token.
-__device__ __forceinline__ void load_columns(uint32 (&words)[PART_STEPS][2], const Shared& shared,
-                                             const Place& place) {
+// A product has columns for two tokens, a warp results of two tokens' rows of a tile. More of them take turns.
+constexpr int TOKENS_OF_TURN = 2, TOKEN_TURNS = ceil_div(NUM_TOKENS, TOKENS_OF_TURN);
+static_assert(TILE_ROWS * TOKENS_OF_TURN <= WARP_SIZE, "a warp has all results of a tile and two tokens");
+using Columns = uint32[TOKEN_TURNS][PART_STEPS][2];
+
+// The columns of the products, g of mma.cuh: even and odd words (`multiply_unit`) of a token's inputs for even
+// rows, the same for odd rows, whose steps are turned; then those of the next token.
+__device__ __forceinline__ void load_columns(Columns& words, const Shared& shared, const Place& place) {
   constexpr int SEGMENT = segment_of(HIDDEN);
-  const int token = place.g / 4 % NUM_TOKENS;
 #pragma unroll
-  for (int s = 0; s < PART_STEPS; s++) {
+  for (int i = 0; i < TOKEN_TURNS * PART_STEPS; i++) {
+    const int turn = i / PART_STEPS, s = i % PART_STEPS;
+    const int token = (turn * TOKENS_OF_TURN + place.g / 4) % NUM_TOKENS;
     const int k = place.warp % PARTS * PART + s * STEP + turned(s, place.g / 2 % 2);
     const Element* from = shared.rows[k / SEGMENT] + token * ROW_STRIDE + k % SEGMENT;
-    choose_words(words[s], load_16(from + place.q * PIECE), place.g % 2);
+    choose_words(words[turn][s], load_16(from + place.q * PIECE), place.g % 2);
   }
 }
 
 // A tile times the warp's part of the inputs, beside the sums of the other parts.
-__device__ __forceinline__ void multiply_part(Shared& shared, const uint32 (&words)[PART_STEPS][2], int at,
-                                              const Place& place, float (&to)[NUM_TOKENS][TILE_ROWS]) {
+__device__ __forceinline__ void multiply_part(Shared& shared, const Columns& words, int at, const Place& place,
+                                              float (&to)[NUM_TOKENS][TILE_ROWS]) {
   const Element* from = shared.ring[at][place.g] + place.warp % PARTS * PART + place.q * PIECE;
   uint4 weights[2][PART_STEPS];
 #pragma unroll
@@ -44,45 +49,58 @@ __device__ __forceinline__ void multiply_part(Shared& shared, const uint32 (&wor
     weights[i % 2][step] = load_16(from + i % 2 * UNIT * HIDDEN + step * STEP + turned(step, place.g % 2));
   }
   tell_read(shared.tile_read[at]);
-  float sums[2][2][4] = {};  // of both units two chains of products that do not wait for each other
 #pragma unroll
-  for (int i = 0; i < 2 * PART_STEPS; i++)
-    multiply_unit(sums[i % 2][i / 2 % 2], weights[i % 2][i / 2], words[i / 2]);
-  if (place.q / 2 < NUM_TOKENS && place.q % 2 == place.g % 2) {
+  for (int turn = 0; turn < TOKEN_TURNS; turn++) {
+    float sums[2][2][4] = {};  // of both units two chains of products that do not wait for each other
 #pragma unroll
-    for (int u = 0; u < 2; u++)
-      to[place.q / 2][u * UNIT + place.g] = sums[u][0][0] + sums[u][0][3] + (sums[u][1][0] + sums[u][1][3]);
+    for (int i = 0; i < 2 * PART_STEPS; i++)
+      multiply_unit(sums[i % 2][i / 2 % 2], weights[i % 2][i / 2], words[turn][i / 2]);
+    const int token = turn * TOKENS_OF_TURN + place.q / 2;
+    if (token < NUM_TOKENS && place.q % 2 == place.g % 2) {
+#pragma unroll
+      for (int u = 0; u < 2; u++)
+        to[token][u * UNIT + place.g] = sums[u][0][0] + sums[u][0][3] + (sums[u][1][0] + sums[u][1][3]);
+    }
   }
   __syncwarp();
 }
 
+// A lane's token in a turn.
+__device__ __forceinline__ int token_of_lane(const Place& place, int turn) {
+  return turn * TOKENS_OF_TURN + place.lane / TILE_ROWS;
+}
+
 // A lane's sum of all parts: of its row of a tile and its token; lanes beyond have somebody else's.
-__device__ __forceinline__ float sum_of_parts(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS],
-                                              const Place& place) {
+__device__ __forceinline__ float sum_of_parts(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], const Place& place,
+                                              int turn) {
   float sum = 0.0f;
 #pragma unroll
   for (int p = 0; p < PARTS; p++)
-    sum += sums[p][min(place.lane / TILE_ROWS, NUM_TOKENS - 1)][place.lane % TILE_ROWS];
+    sum += sums[p][min(token_of_lane(place, turn), NUM_TOKENS - 1)][place.lane % TILE_ROWS];
   return sum;
 }
 
-// The logits of a tile, a lane each: the work of a warp, which meets again. Returns the lane's key, 0 for none.
-__device__ __forceinline__ uint64 finish_tile(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], Element* logits,
-                                              int vocab_size, int first_row) {
+// The logits of a tile, a lane each: the work of a warp, which meets again. `best`: the lane's keys of its tokens.
+__device__ __forceinline__ void finish_tile(const float (&sums)[PARTS][NUM_TOKENS][TILE_ROWS], Element* logits,
+                                            int vocab_size, int first_row, uint64 (&best)[TOKEN_TURNS]) {
   const Place place;
-  const int token = place.lane / TILE_ROWS, index = first_row + place.lane % TILE_ROWS;
-  const bool mine = token < NUM_TOKENS && index < vocab_size;
-  const Element value = from_float<Element>(sum_of_parts(sums, place));
-  if (mine) logits[static_cast<int64>(token) * vocab_size + index] = value;
-  __syncwarp();
-  return mine ? argmax_key(to_float(value), index) : 0;
+#pragma unroll
+  for (int turn = 0; turn < TOKEN_TURNS; turn++) {
+    const int token = token_of_lane(place, turn), index = first_row + place.lane % TILE_ROWS;
+    const bool mine = token < NUM_TOKENS && index < vocab_size;
+    const Element value = from_float<Element>(sum_of_parts(sums, place, turn));
+    if (mine) logits[static_cast<int64>(token) * vocab_size + index] = value;
+    __syncwarp();
+    best[turn] = max(best[turn], mine ? argmax_key(to_float(value), index) : 0);
+  }
 }
 
-// The best of each token and warp to `shared.best`; lanes have keys of token lane / TILE_ROWS. Ends with a barrier.
-__device__ __forceinline__ void share_best(Shared& shared, const Place& place, uint64 best) {
+// The best of each token and warp to `shared.best`, of the keys that lanes have. Ends with a barrier.
+__device__ __forceinline__ void share_best(Shared& shared, const Place& place, const uint64 (&best)[TOKEN_TURNS]) {
 #pragma unroll
   for (int t = 0; t < NUM_TOKENS; t++) {
-    const uint64 highest = warp_best(place.lane / TILE_ROWS == t ? best : 0);
+    const int turn = t / TOKENS_OF_TURN;
+    const uint64 highest = warp_best(token_of_lane(place, turn) == t ? best[turn] : 0);
     if (place.lane == 0) shared.best[place.warp][t] = highest;
   }
   sync_warps();
@@ -92,13 +110,12 @@ __device__ __forceinline__ void share_best(Shared& shared, const Place& place, u
 // vocab_size]`; the best of each token and warp in `shared.best`. Teams of warps take turns with tiles, and in a
 // team warps with finishing them. Begins and ends with a barrier.
 __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* logits, int vocab_size) {
-  static_assert(TILE_ROWS * NUM_TOKENS <= WARP_SIZE, "a warp has all results of a tile, a product all columns");
   const Place place;
   const int num_tiles = num_tiles_of(vocab_size), team = place.warp / PARTS;
   sync_warps();
-  uint32 words[PART_STEPS][2];
+  Columns words;
   load_columns(words, shared, place);
-  uint64 best = 0;
+  uint64 best[TOKEN_TURNS] = {};
 #pragma unroll 1
   for (int i = team, turn = 0; i < num_tiles; i += TEAMS, turn++) {
     const int at = tile_place(i);
@@ -106,7 +123,7 @@ __device__ __forceinline__ void multiply_vocabulary(Shared& shared, Element* log
     wait(shared_address(&shared.tile_filled[at]), i / RING % 2);
     multiply_part(shared, words, at, place, sums[place.warp % PARTS]);
     sync_team(team);
-    if (place.warp % PARTS == turn % PARTS) best = max(best, finish_tile(sums, logits, vocab_size, tile_row(i)));
+    if (place.warp % PARTS == turn % PARTS) finish_tile(sums, logits, vocab_size, tile_row(i), best);
   }
   share_best(shared, place, best);
 }

@@ -5,6 +5,7 @@ steps compute nothing here. What a graph's launch and the wait for it take is no
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
+from pagedchat.runtime.graphs.decode.steps import Step
 from pagedchat.runtime.graphs.decode.store import Serving
 from pagedchat.runtime.step.sampler import Choice
 from pagedchat.runtime.step.sizes import StepSizes
@@ -50,6 +52,7 @@ class _Nothing:
 
     def __init__(self) -> None:
         self.logits = torch.empty(0)
+        self.step: Step = partial(torch.empty, 0)
 
     def replay(self) -> None:
         """Nothing is queued."""

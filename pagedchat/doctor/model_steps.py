@@ -23,7 +23,6 @@ from pagedchat.models.raw_config import NotNativeError
 from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.common.choices import has_tensor_cores
 from pagedchat.ops.common.launch import element_name
-from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.kernel_support import OLDEST_GPU, missing_for_bytes, missing_shape
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of
@@ -39,7 +38,7 @@ from pagedchat.runtime.loading.device import choose_dtype
 from pagedchat.runtime.loading.precision import dtype_beside_few_bits
 from pagedchat.runtime.step.sizes import LEAST_GPU_TOKENS, StepSizes
 
-CHATS = (1, 8, 64, 256)
+CHATS = (1, 4, 8, 64, 256)
 DECODED_TOKENS = 300
 """Of each chat, as in the tables of kernels/DECODE_STEPS.md."""
 PROMPT_TOKENS = 1500
@@ -203,7 +202,7 @@ def _decodes(setting: Setting, model_len: int, without_trust: frozenset[str]) ->
     """One for each number of chats and choice of tokens."""
     reports = []
     for chats in CHATS:
-        one_turn = one_turn_len(setting, min(chats, MAX_TOKENS))
+        one_turn = one_turn_len(setting, chats)
         bucket = bucket_of(
             chats, min(DECODED_TOKENS, model_len), SchedulerConfig().max_num_seqs, model_len, one_turn
         )

@@ -136,6 +136,8 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
             "SPLITS": plan.num_splits,
             "SCREENED": int(plan.screened_tiles > 0),
         }
+        if plan.seats > 1:
+            constants["SEATS"] = plan.seats
         yield Launch("the whole step", "persistent_decode", constants)
 
 

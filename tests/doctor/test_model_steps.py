@@ -213,10 +213,11 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     lines = text.splitlines()
     assert lines[0].endswith("OPTForCausalLM, 12 layers, 12 heads over 12 of 64, 50,272 tokens, float16")
     assert lines[1] == "on NVIDIA H200, sm_90, 132 multiprocessors with 227 KiB of shared memory"
-    assert [line.split("  ")[0] for line in lines[3:10]] == [
+    assert [line.split("  ")[0] for line in lines[3:11]] == [
         "batch",
         "1 chat, likeliest tokens",
         "1 chat, drawn tokens",
+        "4 chats",
         "8 chats",
         "64 chats",
         "256 chats",
@@ -224,7 +225,8 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "1 chat, likeliest tokens: one launch in clusters, screened" in lines
     assert "persistent_decode CLUSTER=4 NUM_BLOCKS=120 NUM_WARPS=12 SPLITS=1 SCREENED=1" in text
-    assert "one launch of any kind: 8 rows are more than the 2 that one launch has room for" in text
+    assert "SEATS=2" in text[text.index("4 chats: one launch") : text.index("8 chats: fused chain")]
+    assert "one launch of any kind: 8 rows are more than the 4 that one launch has room for" in text
     assert max(map(len, lines[1:])) <= 116
 
 
@@ -234,7 +236,14 @@ def test_a_family_of_other_parts_has_fast_steps_and_is_told_what_one_launch_lack
     config = json.loads((FOLDER / "gemma-2-2b" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16", "dtype": "bfloat16"}))
     text = shown(capsys, str(tmp_path), "--arch", "sm_90")
-    names = ["fused chain", "fused chain", "warpgroup products", "warpgroup products", "merged launches"]
+    names = [
+        "fused chain",
+        "fused chain",
+        "fused chain",
+        "warpgroup products",
+        "warpgroup products",
+        "merged launches",
+    ]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
     words = (
@@ -257,6 +266,7 @@ def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.Captu
     text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
     names = [
         "all layers in one launch",
+        "fused chain",
         "fused chain",
         "warpgroup products",
         "warpgroup products",

@@ -138,10 +138,10 @@ def test_padding_leaves_state_and_cache_as_they_are(monkeypatch: pytest.MonkeyPa
 def test_a_share_of_one_token_that_is_left_out_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a kernel that is wrong on purpose."""
     kernels = Path(shutil.copytree(resource_dir("kernels"), tmp_path / "kernels"))
-    file, right = kernels / "whole_step" / "merge.cuh", "const MergedStates<STATES> merged"
+    file, right = kernels / "whole_step" / "merge.cuh", "const MergedStates<SEAT_STATES> merged"
     text = file.read_text(encoding="utf-8")
     assert text.count(right) == 1
-    file.write_text(text.replace(right, right.replace("STATES", "NUM_WARPS")), encoding="utf-8")
+    file.write_text(text.replace(right, right.replace("SEAT_STATES", "NUM_WARPS")), encoding="utf-8")
     monkeypatch.setattr("tools.emulator.ops.EmulatedKernel", partial(EmulatedKernel, folder=kernels))
     for position, is_right in ((192, True), (193, False)):
         parts, twins = (make_parts(Case("opt", HALF, position, 1), monkeypatch) for _ in range(2))

@@ -43,21 +43,25 @@ def pack_head(width: int, num_choices: int, stop_token_ids: "list[int]") -> list
     return [width, num_choices, len(stop_token_ids), 0, *stop_token_ids] + [0] * (MAX_LIKELY - len(stop_token_ids))
 
 
-def choose_beams(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor) -> None:
+def choose_beams(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor, step: torch.Tensor) -> None:
     """A step of every search. On a GPU nothing waits for the host.
 
     Args:
         state: `sources`, `next_tokens`, `rows` and `sums` are those of the next beams then.
         likely: of every beam's row one token and after it the most likely ones, at least as many as are ranked.
-        ranked: `[num_searches, MAX_LIKELY * RANKED.itemsize]`, uint8, written; may be pinned host memory.
+        ranked: `[history_len, num_searches, MAX_LIKELY * RANKED.itemsize]`, uint8, written where the step is in the
+            history; contiguous from the second dimension on, and it may be pinned host memory.
+        step: `[1]`, int32: one more than the number of the step that `likely` is of, as `DecodeState` has it then.
 
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    _check(state, likely, ranked)
+    _check(state, likely, ranked, step)
+    history_len = len(ranked)
     if not on_cuda(state.rows):
+        of_step = ranked[(int(step) - 1) % history_len].numpy().view(RANKED)
         for search in range(len(state.rows)):
-            _choose(state, search, likely, ranked.numpy().view(RANKED)[search])
+            _choose(state, search, likely, of_step[search])
         return
     kernel = get_kernel("choose_beams", state.rows.device.index)
     args = (
@@ -69,7 +73,10 @@ def choose_beams(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor) ->
         state.heads.data_ptr(),
         likely.token_ids.data_ptr(),
         likely.logprobs.data_ptr(),
+        step.data_ptr(),
         i32(likely.token_ids.shape[1]),
+        i32(history_len),
+        i32(ranked.stride(0) // RANKED.itemsize),
     )
     kernel.launch(len(state.rows), MAX_BEAMS, args, stream=stream_of(state.rows))
 
@@ -99,14 +106,16 @@ def _choose(state: BeamState, search: int, likely: TopLogprobs, ranked: "np.ndar
         state.rows[search, rank], state.sums[search, rank] = row, total
 
 
-def _check(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor) -> None:
+def _check(state: BeamState, likely: TopLogprobs, ranked: torch.Tensor, step: torch.Tensor) -> None:
     num_searches, num_rows = len(state.rows), len(likely.token_ids)
     check_shape("sources", state.sources, num_rows)
     check_shape("next_tokens", state.next_tokens, num_rows)
     check_shape("rows", state.rows, num_searches, MAX_BEAMS)
     check_shape("sums", state.sums, num_searches, MAX_BEAMS)
     check_shape("heads", state.heads, num_searches, HEAD_WORDS)
-    check_shape("ranked", ranked, num_searches, MAX_LIKELY * RANKED.itemsize)
+    check_shape("ranked", ranked, len(ranked), num_searches, MAX_LIKELY * RANKED.itemsize)
+    check_shape("step", step, 1)
+    check_dtype("step", step, torch.int32)
     check_shape("logprobs", likely.logprobs, num_rows, likely.token_ids.shape[1])
     for name in ("sources", "next_tokens", "rows", "heads"):
         check_dtype(name, getattr(state, name), torch.int32)

@@ -24,7 +24,8 @@ _SMOLLM_135M = PersistentShape(576, 1536, 9, 3, 64, 16, gated=True)
 _LAYER_NORM, _RMS_NORM = 1, 2
 _PLACE = (1, ONE_TURN, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
 """One sequence on an H200."""
-_BY_BUCKET = {"TOKENS": (1, 2), "SPLITS": (1, 3), "RING": (8, 6), "SCREENED": (1, 0)}
+_TOO_FEW = "too few thread blocks are left for the residual stream"
+_BY_BUCKET = {"TOKENS": (2, 4, 1), "SPLITS": (3, 1), "SCREENED": (1, 0), "RING": (8, 6), "SEATS": (1, 2)}
 """What one model has in several values."""
 
 
@@ -56,11 +57,14 @@ KERNELS = (
         ),
         (
             NO_BULK_COPIES,
-            Limit(
-                "too few thread blocks are left for the residual stream",
-                frozenset(),
-                but=True,
-                where={"TOKENS": [2], "SPLITS": [3], "NUM_HEADS": [12]},
+            *(
+                Limit(why, frozenset(), but=True, where=where)
+                for why, where in (
+                    (_TOO_FEW, {"TOKENS": [2, 4], "SPLITS": [3], "NUM_HEADS": [12]}),
+                    (_TOO_FEW, {"TOKENS": [4], "SEATS": [1], "NUM_HEADS": [12]}),
+                    ("there is a seat for every token", {"TOKENS": [1, 2], "SEATS": [2]}),
+                    ("a product has columns for the digits of two tokens", {"TOKENS": [4], "SCREENED": [1]}),
+                )
             ),
             Limit("a layer's weights do not fit into shared memory", frozenset({"sm_120"})),
         ),

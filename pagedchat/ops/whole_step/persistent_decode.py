@@ -1,4 +1,4 @@
-"""A whole decode step of one or two sequences in one launch; see kernels/whole_step/persistent_decode.cu.
+"""A whole decode step of up to four sequences in one launch; see kernels/whole_step/persistent_decode.cu.
 
 Elsewhere than on a GPU the same step runs as a chain of the ops that do its parts.
 """

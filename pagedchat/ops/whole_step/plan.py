@@ -6,8 +6,10 @@ from functools import cache
 from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.common.decode_shape import DecodeShape
 
-MAX_TOKENS = 2
-"""Of a launch: one warp has all results of a tile of the vocabulary."""
+MAX_TOKENS = 4
+"""Of a launch: a product has columns for the even and the odd words of so many."""
+MAX_SCREENED = 2
+"""Of a launch that screens the vocabulary: a product has columns for the digits of so many."""
 MAX_LAYERS = 32
 """Whose tensors the kernel has places for."""
 HEAD_SIZE = 64
@@ -16,8 +18,8 @@ UNIT = 8
 """Rows of a product that go to a thread block together, as in kernels/whole_step/persistent_decode.cu."""
 STEP = 32
 """Inner elements that the lanes of a row hold at a time."""
-MAX_COPIES = 5
-"""Of what a thread block publishes for all others."""
+_MAX_COPIES, _FEW_COPIES = 5, 3
+"""Of what a thread block publishes for all others: of up to two tokens, and of more."""
 TILE_ROWS = 16
 """Rows of the vocabulary at a time."""
 QUANTIZED_ROWS = 32
@@ -75,6 +77,8 @@ class PersistentPlan:
     """Thread blocks of a cluster; 1: without clusters."""
     screened_tiles: int = 0
     """Of the quantized head, that a thread block reads; 0: it reads the vocabulary."""
+    seats: int = 1
+    """Tokens whose context a thread block has, each with as many of its warps."""
 
     @property
     def num_threads(self) -> int:
@@ -87,6 +91,7 @@ class PersistentPlan:
         return {
             "SPLITS": self.num_splits,
             "CLUSTER": self.cluster,
+            "SEATS": self.seats,
             "NUM_BLOCKS": self.num_thread_blocks,
             "NUM_WARPS": self.num_warps,
             "RING": self.num_tiles,
@@ -110,8 +115,9 @@ class PersistentPlan:
 
     def published_elements(self, shape: PersistentShape, num_tokens: int) -> int:
         """Elements that the numbers of a layer take in memory, as `Published` in the kernel lays them out."""
+        copies = _MAX_COPIES if num_tokens <= 2 else _FEW_COPIES
         attended = self.num_splits * (shape.attended + -(-shape.num_heads // 4) * 4 * 2)
-        return num_tokens * (shape.qkv_rows + MAX_COPIES * (attended + shape.middle + 2 * shape.hidden))
+        return num_tokens * (shape.qkv_rows + copies * (attended + shape.middle + 2 * shape.hidden))
 
     def shared_bytes(self, shape: PersistentShape, num_tokens: int) -> int:
         """Shared memory of a thread block, as `Shared` in the kernel lays it out, rounded up."""
@@ -127,7 +133,10 @@ class PersistentPlan:
     def screened(
         self, shape: PersistentShape, num_tokens: int, vocab_size: int, shared_limit: int
     ) -> "PersistentPlan | None":
-        """The same for a step that screens the vocabulary by its quantized head; None where that does not fit."""
+        """The same for a step that screens the vocabulary by its quantized head; None where that does not fit, and
+        for more than `MAX_SCREENED` tokens."""
+        if num_tokens > MAX_SCREENED:
+            return None
         tiles = -(-vocab_size // (QUANTIZED_ROWS * self.num_thread_blocks))
         plan = replace(self, screened_tiles=tiles).with_tiles(shape, num_tokens, shared_limit)
         return plan if plan.shared_bytes(shape, num_tokens) <= shared_limit else None
@@ -147,7 +156,7 @@ class PersistentPlan:
         sums = max(12 * (self.result_rows(shape) + 4), 8 * QUANTIZED_ROWS if self.screened_tiles else 0)
         of_warp = (sums + 24 + 8 * TILE_ROWS) * num_tokens
         of_warp += 2 * num_tokens * (segment + _PAD) + group * (4 * shape.head_size + 8 + 80)
-        others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size + 8 * num_tokens
+        others = _LAYER_BYTES * MAX_LAYERS + (2 * group + 4) * shape.head_size * self.seats + 8 * num_tokens
         others += group * (4 * shape.head_size + 8)  # of a share of the context that another thread block has
         return warps * of_warp + others + _SLACK_BYTES // 2 + self._screening_bytes(shape, num_tokens)
 
@@ -181,13 +190,16 @@ def plan_persistent(
     """
     if missing_code(shape) or num_tokens > MAX_TOKENS or missing_blocks(shape, num_tokens, num_multiprocessors):
         return None
-    columns = num_tokens * shape.num_kv_heads
+    seats = _seats(shape, num_tokens, num_multiprocessors)
+    columns = num_tokens // seats * shape.num_kv_heads
     spare = num_multiprocessors - shape.hidden // UNIT
     num_warps = next(warps for warps in _WARPS if _divides(shape, warps))
+    if num_warps % seats or shape.group_size > num_warps // seats:
+        return None  # a warp for each query head
     most = min(_MAX_SPLITS, spare // columns)
     # A second turn of the warps takes as long as putting splits together.
-    splits = 1 if context_len <= num_warps * TILE_TOKENS * 4 // 3 else most
-    plan = PersistentPlan(num_multiprocessors, num_warps, splits, splits * columns)
+    splits = 1 if context_len <= num_warps // seats * TILE_TOKENS * 4 // 3 else most
+    plan = PersistentPlan(num_multiprocessors, num_warps, splits, splits * columns, seats=seats)
     plan = plan.with_tiles(shape, num_tokens, shared_limit)
     results = plan.result_rows(shape)
     fits = plan.shared_bytes(shape, num_tokens) <= shared_limit and results * num_tokens <= plan.num_threads
@@ -237,12 +249,19 @@ def missing_code(shape: PersistentShape) -> str:
 def missing_blocks(shape: PersistentShape, num_tokens: int, num_multiprocessors: int) -> str:
     """Why there are too few multiprocessors for a thread block each, likewise."""
     producers, columns = shape.hidden // UNIT, num_tokens * shape.num_kv_heads
+    columns //= _seats(shape, num_tokens, num_multiprocessors)
     if producers + columns <= num_multiprocessors:  # every unit of the residual stream has a producer
         return ""
     return (
         f"it takes {producers} thread blocks for rows of {shape.hidden:,} and {columns} for attention, "
         f"and the GPU has {num_multiprocessors} multiprocessors"
     )
+
+
+def _seats(shape: PersistentShape, num_tokens: int, num_multiprocessors: int) -> int:
+    """Two tokens share a thread block where there are too few for one each, and pairs of tokens."""
+    room = num_multiprocessors - shape.hidden // UNIT
+    return 2 if num_tokens * shape.num_kv_heads > room and num_tokens == MAX_TOKENS else 1
 
 
 def _divides(shape: PersistentShape, num_warps: int) -> bool:

@@ -26,6 +26,8 @@ class Replayable(Protocol):
     logits: torch.Tensor
     """`[num_seqs, vocab_size]` of the last run, or `[num_seqs, 0]`, see `Step`; another run, or one of another
     bucket, overwrites them."""
+    step: Step
+    """What it was made of."""
 
     def replay(self) -> None:
         """Queue the step on the current stream."""
@@ -124,14 +126,15 @@ class _Captured:
             raise
         graph.capture_end()
         self.replay = graph.replay
-        self._keeps = (graph, step)
+        self.step = step
+        self._keeps = graph
 
 
 class _Plain:
     def __init__(self, step: Step) -> None:
-        self._step = step
+        self.step = step
         self.logits = torch.empty(0)
 
     @torch.inference_mode()
     def replay(self) -> None:
-        self.logits = self._step()
+        self.logits = self.step()

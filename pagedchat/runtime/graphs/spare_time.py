@@ -13,7 +13,7 @@ from itertools import islice
 
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.ops.ranks.company import Agree, nobody_else
-from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens, verified_sizes
+from pagedchat.runtime.graphs.decode.buckets import batch_sizes, context_lens, usual_turn, verified_sizes
 from pagedchat.runtime.graphs.decode.decode_steps import DecodeSteps
 from pagedchat.runtime.step.sizes import StepSizes
 
@@ -87,13 +87,13 @@ def in_order(sizes: StepSizes, *, speculates: bool = False) -> list[_Batches]:
     buckets: list[_Batches] = [
         (num_seqs, length)
         for num_seqs in batch_sizes(sizes.num_seqs)
-        for length in context_lens(sizes.model_len, num_seqs)
+        for length in context_lens(sizes.model_len, usual_turn(num_seqs))
     ]
     if speculates:
         buckets += [
             (num_rows, length, True)
             for num_rows in verified_sizes(sizes.num_seqs)
-            for length in context_lens(sizes.model_len, num_rows)
+            for length in context_lens(sizes.model_len)
         ]
     return sorted(buckets, key=lambda bucket: (not _is_likely(bucket), bucket[0] * bucket[1]))
 

@@ -10,7 +10,7 @@ from pagedchat.ops.all_layers.plan import MAX_LAYERS, LayersShape, why_not
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
-from pagedchat.ops.whole_step.plan import MAX_TOKENS, missing_blocks, missing_code
+from pagedchat.ops.whole_step.plan import MAX_SCREENED, MAX_TOKENS, missing_blocks, missing_code
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, layers_plan, missing_places, whole_step_plan
 
@@ -46,7 +46,7 @@ def whole_weights(facts: DecodeFacts) -> str:
 
 
 def rows_of_one_launch(facts: DecodeFacts) -> str:
-    """One row or two."""
+    """Few rows."""
     rows = facts.rows
     return f"{rows} rows are more than the {MAX_TOKENS} that one launch has room for" if rows > MAX_TOKENS else ""
 
@@ -98,6 +98,12 @@ def room_for_layers(facts: DecodeFacts) -> str:
 def likeliest_tokens(facts: DecodeFacts) -> str:
     """Nobody who wants logits."""
     return "" if facts.choice == "greedy" else "tokens are drawn from logits, and a screened step makes none"
+
+
+def rows_of_quantized_head(facts: DecodeFacts) -> str:
+    """Fewer still."""
+    rows = facts.rows
+    return f"the quantized head screens {MAX_SCREENED} rows at most, not {rows}" if rows > MAX_SCREENED else ""
 
 
 def clusters(facts: DecodeFacts) -> str:

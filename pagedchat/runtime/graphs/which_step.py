@@ -71,13 +71,14 @@ _CAPTURED = "any model runs through its own modules, captured in one graph"
 DECODES: tuple[Rule[DecodeFacts], ...] = (
     Rule(
         CLUSTERS_SCREENED,
-        (*_WHOLE, wants.likeliest_tokens, wants.clusters, wants.room_for_quantized_head(CLUSTERS_SCREENED),
-         wants.room_at_once(CLUSTERS_SCREENED)),
+        (*_WHOLE, wants.likeliest_tokens, wants.rows_of_quantized_head, wants.clusters,
+         wants.room_for_quantized_head(CLUSTERS_SCREENED), wants.room_at_once(CLUSTERS_SCREENED)),
         "one chat takes 100 us a step at 10 tokens and 105 at 544, with all logits 107 and 113",
     ),
     Rule(
         SCREENED,
-        (*_WHOLE, wants.likeliest_tokens, wants.room_for_layers, wants.room_for_quantized_head(SCREENED)),
+        (*_WHOLE, wants.likeliest_tokens, wants.rows_of_quantized_head, wants.room_for_layers,
+         wants.room_for_quantized_head(SCREENED)),
         "the quantized head has half of the vocabulary's bytes, and reading those takes 9 us less",
     ),
     Rule(
@@ -88,7 +89,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     Rule(
         ONE_LAUNCH,
         (*_WHOLE, wants.room_for_layers),
-        "one chat takes 109 us a step at 10 tokens, as a chain of fused kernels 189",
+        "one chat takes 109 us a step at 10 tokens, as fused kernels 189; four take 142 and 224 on an H100",
     ),
     Rule(
         LAYERS,

@@ -12,6 +12,7 @@ from pagedchat.ops.whole_step.plan import (
     plan_clustered,
     plan_persistent,
 )
+from pagedchat.runtime.graphs.decode.buckets import usual_turn
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, Setting
 
 CLUSTERS_SCREENED, SCREENED = "one launch in clusters, screened", "one launch, screened"
@@ -42,18 +43,25 @@ def layers_plan(facts: DecodeFacts) -> LayersPlan | None:
     return plan_layers(shape, facts.rows, facts.context_len, gpu.num_multiprocessors, gpu.shared_bytes)
 
 
-def one_turn_len(setting: Setting, num_seqs: int) -> int:
-    """The longest context that so few sequences attend to in one turn of a launch's thread blocks.
+def one_turn_len(setting: Setting, num_seqs: int) -> int | None:
+    """The shortest context that steps of so many sequences are captured for; see `buckets.context_lens`.
 
     Args:
         setting: what decodes.
-        num_seqs: 1 to `MAX_TOKENS` of `ops.whole_step.plan`.
+        num_seqs: of a step.
+
+    Returns:
+        The longest that one or two sequences attend to in one turn of a launch's thread blocks; for three and four
+        the same number where they have such a launch at all; None: a power of two as any.
     """
     gpu = setting.gpu
+    usual = usual_turn(num_seqs)
     if gpu is None or setting.objection or setting.whole_objection or missing_places(setting):
-        return ONE_TURN
-    plan = plan_clustered(setting.shape, num_seqs, CLUSTER_TURN, gpu.num_multiprocessors, gpu.shared_bytes)
-    return ONE_TURN if plan is None else CLUSTER_TURN
+        return usual
+    sizes = (setting.shape, num_seqs, CLUSTER_TURN, gpu.num_multiprocessors, gpu.shared_bytes)
+    if plan_clustered(*sizes) is not None:
+        return CLUSTER_TURN
+    return ONE_TURN if plan_persistent(*sizes) is not None else usual
 
 
 def missing_places(setting: Setting) -> str:

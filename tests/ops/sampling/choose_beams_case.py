@@ -8,6 +8,7 @@ from pagedchat.ops.sampling.choose_beams import RANKED, BeamState, pack_head
 from pagedchat.ops.sampling.kernels import MAX_BEAMS, MAX_LIKELY
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs
 
+HISTORY_LEN = 3
 FAR_AWAY = 1 << 30
 """A row that must not be read."""
 
@@ -49,6 +50,6 @@ def make_case(
             likely.logprobs[row, 1 : 1 + count] = torch.tensor(chances)
     next_tokens = torch.full((num_rows,), -7, **numbers)
     state = BeamState(sources, next_tokens, table, sums, torch.tensor(heads, **numbers))
-    size = (len(widths), MAX_LIKELY * RANKED.itemsize)
+    size = (HISTORY_LEN, len(widths) + 1, MAX_LIKELY * RANKED.itemsize)
     ranked = torch.zeros(size, dtype=torch.uint8, pin_memory=device == "cuda")
-    return state, TopLogprobs(*(tensor.to(device) for tensor in likely)), ranked
+    return state, TopLogprobs(*(tensor.to(device) for tensor in likely)), ranked[:, :-1]

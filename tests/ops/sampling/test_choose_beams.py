@@ -6,7 +6,7 @@ from pagedchat.engine.groups.search import BeamSearch
 from pagedchat.ops.sampling.choose_beams import RANKED, choose_beams
 from pagedchat.ops.sampling.kernels import MAX_BEAMS
 from tests.ops.paged_case import DEVICES
-from tests.ops.sampling.choose_beams_case import make_case
+from tests.ops.sampling.choose_beams_case import HISTORY_LEN, make_case
 
 CASES = [([4], 0), ([1], 1), ([32], 1), ([2, 5, 3], 0), ([3, 8], 6), ([1, 1], 60)]
 
@@ -17,10 +17,11 @@ CASES = [([4], 0), ([1], 1), ([32], 1), ([2, 5, 3], 0), ([3, 8], 6), ([1, 1], 60
 def test_a_step_is_that_of_a_search_on_the_host(widths: list[int], num_stops: int, seed: int, device: str) -> None:
     state, likely, ranked = make_case(widths, num_stops, 3, device, seed)
     rows, sums = state.rows.tolist(), state.sums.tolist()
-    choose_beams(state, likely, ranked)
+    choose_beams(state, likely, ranked, torch.tensor([6], dtype=torch.int32, device=device))
     if device == "cuda":
         torch.cuda.synchronize()
-    found = ranked.numpy().view(RANKED)
+    found = ranked.numpy().view(RANKED)[5 % HISTORY_LEN]
+    assert not ranked[[step for step in range(HISTORY_LEN) if step != 5 % HISTORY_LEN]].any()
     live = set()
     for index, width in enumerate(widths):
         search = BeamSearch(BeamSearchParams(width, 100), frozenset(range(num_stops)))
@@ -55,7 +56,10 @@ def test_limits_are_those_of_searches() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     state, likely, ranked = make_case([2], 0, 0, "cpu")
-    with pytest.raises(ValueError, match=r"ranked has shape \[1, 8\], expected \[1, 1024\]"):
-        choose_beams(state, likely, ranked[:, :8])
+    step = torch.ones(1, dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"ranked has shape \[3, 1, 8\], expected \[3, 1, 1024\]"):
+        choose_beams(state, likely, ranked[:, :, :8], step)
     with pytest.raises(ValueError, match=r"ranked is torch\.int8, expected torch\.uint8"):
-        choose_beams(state, likely, ranked.view(torch.int8))
+        choose_beams(state, likely, ranked.view(torch.int8), step)
+    with pytest.raises(ValueError, match=r"step is torch\.int64, expected torch\.int32"):
+        choose_beams(state, likely, ranked, step.long())

@@ -51,6 +51,7 @@ def test_on_a_cpu_its_parts_run(family: str) -> None:
     [
         ([0], 256), ([14], 256), ([31], 256), ([300], 512), ([382], 512), ([700], 1024), ([1300], 2048),
         ([40], 2048), ([0, 0], 256), ([5, 200], 256), ([390, 12], 512), ([33, -1], 256),
+        ([7, 300, 41], 512), ([0, 150, 31, 190], 256), ([700, 12, -1, 400], 1024),
     ],
     ids=str,
 )  # fmt: skip
@@ -135,12 +136,13 @@ def test_without_shifts_and_bias_nothing_is_added() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_tokens", [1, 2])
+@pytest.mark.parametrize("num_tokens", [1, 2, 3, 4])
 @pytest.mark.parametrize("context_len", [256, 512, 1024, 2048])
 def test_a_plan_has_a_thread_block_for_every_part(family: str, num_tokens: int, context_len: int) -> None:
     shape, plan = SHAPES[family], plan_for(family, num_tokens, context_len)
     assert plan.num_thread_blocks == 132
-    assert plan.num_columns == num_tokens * shape.num_kv_heads * plan.num_splits
+    assert plan.seats == (2 if family == "opt" and num_tokens == 4 else 1)
+    assert plan.num_columns * plan.seats == num_tokens * shape.num_kv_heads * plan.num_splits
     assert plan.num_thread_blocks - plan.num_columns >= shape.hidden // 8
     assert plan.shared_bytes(shape, num_tokens) <= H200[1]
     assert plan.result_rows(shape) * num_tokens <= plan.num_threads
@@ -152,6 +154,13 @@ def test_a_plan_has_a_thread_block_for_every_part(family: str, num_tokens: int, 
 def test_a_long_context_is_split_where_there_are_thread_blocks_for_it() -> None:
     assert [plan_for("opt", 1, length).num_splits for length in (256, 512, 1024, 2048)] == [1, 1, 3, 3]
     assert [plan_for("opt", 2, length).num_splits for length in (256, 2048)] == [1, 1]
+
+
+def test_tokens_share_thread_blocks_only_where_there_are_too_few() -> None:
+    shape = SHAPES["opt"]
+    plans = {count: plan_persistent(shape, 4, 256, count, H200[1]) for count in (119, 120, 143, 144)}
+    assert plans[119] is None
+    assert [plan.seats for plan in plans.values() if plan] == [2, 2, 1]
 
 
 def test_tiles_of_the_vocabulary_take_what_the_weights_leave() -> None:
@@ -179,7 +188,8 @@ def test_what_the_kernel_has_no_code_or_room_for_has_no_plan(shape: PersistentSh
 
 
 def test_there_is_no_plan_for_more_tokens_or_a_smaller_gpu() -> None:
-    assert plan_persistent(SHAPES["opt"], 3, 256, *H200) is None
+    assert plan_persistent(SHAPES["llama"], 5, 256, *H200) is None
+    assert plan_persistent(SHAPES["opt"], 3, 256, 131, H200[1]) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 80, H200[1]) is None
     assert plan_persistent(SHAPES["opt"], 1, 256, 132, 100_000) is None
 

@@ -12,7 +12,13 @@ from pagedchat.jit.builder import KernelBuilder
 from pagedchat.jit.cache import KernelCache
 from pagedchat.jit.variant import Constant, Variant
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
-from pagedchat.ops.whole_step.plan import PersistentPlan, PersistentShape, plan_clustered, plan_persistent
+from pagedchat.ops.whole_step.plan import (
+    MAX_SCREENED,
+    PersistentPlan,
+    PersistentShape,
+    plan_clustered,
+    plan_persistent,
+)
 from pagedchat.ops.whole_step.screened_head import screen_head
 from pagedchat.resources import resource_dir
 from tests.ops.whole_step.persistent_case import SHAPES, random_model, random_state
@@ -32,9 +38,9 @@ UNGROUPED = PersistentShape(768, 2048, 12, 12, 64, 16, gated=True)
 PLANS = [
     *(
         ("opt", OPT, tokens, plan_persistent(OPT, tokens, length, *LIMITS))
-        for tokens, length in ((1, 2048), (2, 256))
+        for tokens, length in ((1, 2048), (2, 256), (3, 256), (4, 256))
     ),
-    *(("llama", LLAMA, tokens, plan_persistent(LLAMA, tokens, 2048, *LIMITS)) for tokens in (1, 2)),
+    *(("llama", LLAMA, tokens, plan_persistent(LLAMA, tokens, 2048, *LIMITS)) for tokens in (1, 2, 4)),
     ("opt", OPT, 1, plan_clustered(OPT, 1, 256, *LIMITS)),
     ("llama", UNGROUPED, 1, plan_clustered(UNGROUPED, 1, 256, *LIMITS)),
 ]
@@ -81,8 +87,9 @@ def test_shared_memory_has_room_for_what_the_kernel_lays_out(
     variants = []
     for family, shape, num_tokens, plan in PLANS:
         assert plan is not None
-        for each in (plan, plan.screened(shape, num_tokens, 50_272, LIMITS[1])):
-            assert each is not None
+        screened = plan.screened(shape, num_tokens, 50_272, LIMITS[1])
+        assert (screened is None) == (num_tokens > MAX_SCREENED)
+        for each in (plan,) if screened is None else (plan, screened):
             launch = launch_of(family, shape, num_tokens, each, monkeypatch)
             constants = {**launch.constants, "ROOM": launch.shared_bytes, "MOST_SPARE": MOST_SPARE}
             variants.append(Variant.of("room", **constants))

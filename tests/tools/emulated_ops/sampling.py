@@ -160,7 +160,7 @@ def mask() -> Results:
 
 def choose(widths: list[int], num_stops: int) -> Results:
     state, likely, ranked = make_case(widths, num_stops, 3, "cpu")
-    choose_beams(state, likely, ranked)
+    choose_beams(state, likely, ranked, torch.tensor([6], dtype=torch.int32))
     names = ("sources", "next_tokens", "rows", "sums")
     return {**{name: getattr(state, name) for name in names}, "ranked": ranked}
 

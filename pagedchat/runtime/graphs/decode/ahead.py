@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 from operator import eq, ge, sub
 from typing import Any
 
+import numpy as np
 import torch
 
 from pagedchat.engine.output import RunningSearch, ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
-from pagedchat.ops.sampling.choose_beams import BeamState
-from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.row_rules import AppliedRules, PackedRules
 from pagedchat.ops.sampling.sample import NextDraw
-from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
+from pagedchat.ops.sampling.top_logprobs import LookUp
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
 from pagedchat.runtime.graphs.decode.formed import FormedRows
@@ -78,15 +77,8 @@ class RunningBeams:
     """The searches of steps that follow one another."""
 
     searches: list[RunningSearch]
-    state: BeamState
-    counts: torch.Tensor
-    """`[num_rows]`, int32: most likely tokens that are looked for in each row."""
-    likely: TopLogprobs
-    """On the device."""
-    ranked: torch.Tensor
-    """`[history_len, num_searches, .]`, uint8, pinned: what the last steps have chosen."""
-    rows: DecodeState
-    """All rows of the step."""
+    ranked: "np.ndarray[Any, Any]"
+    """`[history_len, num_searches, MAX_LIKELY]`, `RANKED`, in pinned memory: what the last steps chose from."""
 
     @property
     def num_beams(self) -> int:

@@ -4,12 +4,14 @@ from bisect import bisect_left
 from functools import cache
 from typing import NamedTuple
 
-from pagedchat.ops.whole_step.plan import MAX_TOKENS, ONE_TURN
+from pagedchat.ops.whole_step.plan import ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _VERIFIED = (8, 16, 32, 64, 128)
 """Rows of steps that verify drafts: few sizes, each as long as the draft that fills it up."""
 _SHORTEST_CONTEXT = 256
+_USUALLY_FEW = 2
+"""Sequences that are taken to be few whatever the model."""
 MAX_GROUPS = 8
 """Beginnings that the rows of a step may share, a power of two; more of them are not read together."""
 
@@ -41,23 +43,27 @@ def batch_sizes(max_num_seqs: int) -> tuple[int, ...]:
     return (*sizes, max_num_seqs)
 
 
-@cache
-def context_lens(model_len: int, num_seqs: int, one_turn: int = ONE_TURN) -> tuple[int, ...]:
-    """Powers of two up to what a sequence may have, for more than two sequences.
+def usual_turn(num_seqs: int) -> int | None:
+    """What `context_lens` takes where nothing is known of a model."""
+    return ONE_TURN if num_seqs <= _USUALLY_FEW else None
 
-    A launch for whole steps of so few (`ops.whole_step.plan`) takes as long for a few tokens as for what its thread
-    blocks attend to in one turn, and longer beyond: that is the shortest, and the next one a good deal longer.
+
+@cache
+def context_lens(model_len: int, one_turn: int | None = None) -> tuple[int, ...]:
+    """Powers of two up to what a sequence may have.
+
+    A launch for whole steps of few sequences (`ops.whole_step.plan`) takes about as long for a few tokens as for
+    what its thread blocks attend to in one turn, and longer beyond: that is the shortest, and the next one a good
+    deal longer.
 
     Args:
         model_len: tokens of any sequence, at most.
-        num_seqs: rows.
-        one_turn: tokens of a sequence, see `graphs.whole_steps.one_turn_len`.
+        one_turn: tokens of a sequence, of few; see `graphs.whole_steps.one_turn_len`.
     """
-    few = num_seqs <= MAX_TOKENS
-    lens = [one_turn] if few and one_turn < model_len else []
+    lens = [] if one_turn is None or one_turn >= model_len else [one_turn]
     length = _SHORTEST_CONTEXT
     while length < model_len:
-        if not few or length > 2 * one_turn:
+        if one_turn is None or length > 2 * one_turn:
             lens.append(length)
         length *= 2
     return (*lens, model_len)
@@ -89,12 +95,12 @@ def verify_bucket(num_rows: int, longest: int, max_num_seqs: int, model_len: int
     if not sizes or num_rows > sizes[-1] or longest > model_len:
         return None
     rows = sizes[bisect_left(sizes, num_rows)]
-    lens = context_lens(model_len, rows)
+    lens = context_lens(model_len)
     return Bucket(rows, lens[bisect_left(lens, longest)], reads_rows=True)
 
 
 def bucket_of(
-    num_seqs: int, longest: int, max_num_seqs: int, model_len: int, one_turn: int = ONE_TURN
+    num_seqs: int, longest: int, max_num_seqs: int, model_len: int, one_turn: int | None = None
 ) -> Bucket | None:
     """The smallest bucket for a batch; None if there is none.
 
@@ -108,7 +114,7 @@ def bucket_of(
     if not 1 <= num_seqs <= max_num_seqs or longest > model_len:
         return None
     rows = rows_for(num_seqs, max_num_seqs)
-    lens = context_lens(model_len, rows, one_turn)
+    lens = context_lens(model_len, one_turn)
     return Bucket(rows, lens[bisect_left(lens, longest)])
 
 
@@ -120,7 +126,7 @@ def shared_bucket(bucket: Bucket, num_groups: int, longest_own: int) -> Bucket:
         num_groups: groups, 1 to `MAX_GROUPS`.
         longest_own: tokens that some row reads alone.
     """
-    lens = context_lens(bucket.context_len, bucket.num_seqs)
+    lens = context_lens(bucket.context_len, usual_turn(bucket.num_seqs))
     own_len = lens[bisect_left(lens, min(longest_own, lens[-1]))]
     return Bucket(bucket.num_seqs, bucket.context_len, 1 << (num_groups - 1).bit_length(), own_len)
 

@@ -118,6 +118,7 @@ class DecodeSteps:
             The name of what is left out; empty where none is slower.
         """
         self._ahead = None
+        self._beams.forget()
         return self.store.distrust(begun.running.bucket, begun.running.choice)
 
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:
@@ -322,8 +323,6 @@ class DecodeSteps:
         """Queue what is done with the tokens of a step."""
         if running.asked is not None:
             self._told.queue(running, running.asked, running.step.logits)
-        if running.beams is not None:
-            self._beams.queue(running, running.beams, running.step.logits)
         if self._events:
             running.done = self._events[running.number % len(self._events)]
             running.done.record()
@@ -339,8 +338,7 @@ class DecodeSteps:
         if running.beams is not None:
             if running.grown:
                 self._uploads.blocks(running, following)
-            self._beams.move(running.beams)
-            running.beams_moved = True
+            running.beams_moved = True  # it begins with that
         elif some_ended:
             self._uploads.places(running, following)
         elif running.grown:

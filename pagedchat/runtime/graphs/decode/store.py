@@ -13,7 +13,6 @@ from pagedchat.ops.products.model_tensors import ModelTensors
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.model import PersistentModel
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
-from pagedchat.ops.whole_step.plan import MAX_TOKENS
 from pagedchat.ops.whole_step.screened_head import ScreenedHead, screen_head
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.capture import Replayable
@@ -76,14 +75,16 @@ class StepStore(Shelf[Key]):
         self._whole = _whole_model(self._tensors, backend) if whole and self._tensors else None
         if self._whole is not None:
             self._setting = replace(self._setting, is_aligned=self._whole.is_aligned)
-        self._one_turn = [one_turn_len(self._setting, count + 1) for count in range(MAX_TOKENS)]
+        self._one_turn: dict[int, int | None] = {}
         self._made_quantized: ScreenedHead | None = None
         self._names: dict[tuple[Bucket, Choice], str] = {}
         self._without_trust: frozenset[str] = frozenset()
 
-    def one_turn(self, num_seqs: int) -> int:
+    def one_turn(self, num_seqs: int) -> int | None:
         """See `whole_steps.one_turn_len`."""
-        return self._one_turn[min(num_seqs, MAX_TOKENS) - 1]
+        if num_seqs not in self._one_turn:
+            self._one_turn[num_seqs] = one_turn_len(self._setting, num_seqs)
+        return self._one_turn[num_seqs]
 
     def get(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """What serves a bucket; None if nothing does, by now or at all.

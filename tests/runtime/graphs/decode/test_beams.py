@@ -11,6 +11,7 @@ from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.runtime.graphs.decode.beam_step import BeamStep
 from tests.engine.checks import assert_mirror_equals
 from tests.ops.paged_case import DEVICES
 from tests.runtime.graphs.case import VOCAB_SIZE, make_engine, make_runner, tiny_model
@@ -127,6 +128,42 @@ def test_tokens_that_end_a_beam_are_known_to_the_device(device: str) -> None:
     check_same(groups[2], groups[1])
     assert any(one.is_whole for one in groups[1].hypotheses())
     assert rig.runner.decodes.num_ahead > 10
+
+
+def test_steps_of_beams_are_captured_once_for_each_number_of_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured: list[int] = []
+
+    class Counted(BeamStep):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            captured.append(args[3].shape[1])
+
+    monkeypatch.setattr("pagedchat.runtime.graphs.decode.beams.BeamStep", Counted)
+    rig = Rig(tiny_model("opt", "cpu", torch.float32), captured=True)
+    params = BeamSearchParams(3, 12, ignore_eos=True)
+    for num_searches in (1, 1, 2, 1, 2):
+        for seed in range(num_searches):
+            rig.core.groups.search(prompt_of(9, seed), params)
+        rig.drain()
+    assert sorted(captured) == [1, 2]
+
+
+def test_where_no_step_of_beams_can_be_captured_the_engine_chooses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, groups = tiny_model("opt", "cpu", torch.float32), []
+    for refuses in (False, True):
+        rig = Rig(model, captured=True)
+        if refuses:
+
+            def capture(_step: object) -> None:
+                raise RuntimeError("no room")
+
+            monkeypatch.setattr(rig.runner.decodes._beams._recorder, "capture", capture)
+        groups.append(rig.core.groups.search(prompt_of(21), BeamSearchParams(4, 30, ignore_eos=True)))
+        rig.drain()
+    check_same(*groups)
+    assert [record.getMessage() for record in caplog.records] == ["Steps of beams are not captured: no room"]
 
 
 def test_a_step_that_is_interrupted_leaves_no_beam_with_contents_that_nobody_knows() -> None:
