@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def pytest_collection() -> Iterator[None]:
     """What it makes stays, modules above all: nobody looks through it for garbage, then or later."""
     with no_collections():
         result = yield
+    gc.freeze()
+    return result
+
+
+_TESTS_BETWEEN = 100
+"""Tests from one search of everything to the next."""
+_num_tests = count(1)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[bool]:
+    """What is there after a test is left out of searches: a screen that ends takes back what was left out, and half
+    of the time of those that follow goes by looking through modules. Now and then everything is searched."""
+    result = yield
+    if next(_num_tests) % _TESTS_BETWEEN == 0:
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()
     return result
 

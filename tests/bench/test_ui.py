@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint, write_word_tokenizer
-from pagedchat.bench.ui import attach, main
+from pagedchat.bench.ui import attach, main, transcripts
 from pagedchat.bench.ui.arguments import add_ui_options
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.long_chats import LongChats
@@ -180,7 +180,11 @@ def test_a_terminal_that_attaches_is_measured_alone(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_run_from_end_to_end_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_from_end_to_end_writes_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "_SETTLE", 1.0)
+    monkeypatch.setattr(transcripts, "LONG", 5_000)
     sizes = {"chats": 2, "rate": 30, "num-blocks": 256, "frames": 3, "keys": 3, "seconds": 1, "rounds": 1}
     sizes |= {"history-chats": 20}
     argv = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
