@@ -157,6 +157,7 @@ def pass_gate(orders: Path, phase: str) -> None:
                 not os.fork()
             ):  # whoever reads to the end of the connection ends at once, unless it is stopped before
                 os.kill(os.getppid(), signal.SIGSTOP)
+                _wait_until_stopped(os.getppid())
                 socket.socket(fileno=int(sys.argv[-1])).shutdown(socket.SHUT_WR)
                 os._exit(0)
             threading.Event().wait()
@@ -164,6 +165,13 @@ def pass_gate(orders: Path, phase: str) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
         case _:
             raise AssertionError(order)
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """A signal is on its way for a while; a second at most, where nobody tells."""
+    until = time.monotonic() + 1.0
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until:
+        time.sleep(0.005)
 
 
 class GatedRunner(FakeModelRunner):
