@@ -189,3 +189,9 @@ def test_nobody_changes_a_config_later() -> None:
 def test_of_two_engines_side_by_side_the_first_one_tells_of_its_blocks() -> None:
     config = EngineConfig(kv_events=KVEventsConfig(kv_events_endpoint="tcp://*:5557"))
     assert config.beside("m").kv_events == KVEventsConfig()
+
+
+def test_a_model_drafts_fewer_tokens_than_are_looked_up_and_a_number_counts_for_both() -> None:
+    assert (SpeculationConfig().most_drafted("lookup"), SpeculationConfig().most_drafted("model")) == (31, 15)
+    config = SpeculationConfig(num_speculative_tokens=4)
+    assert (config.most_drafted("lookup"), config.most_drafted("model")) == (4, 4)

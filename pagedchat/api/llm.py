@@ -76,8 +76,8 @@ class LLM:
         enforce_eager: no steps are captured as CUDA graphs: slower, and easier to look into.
         speculative_config: `{"method": "ngram"}` has tokens guessed by what came after the last ones earlier in
             prompt and reply, `{"model": NAME}` by what a small model of the same vocabulary says, and several
-            verified in one step, which changes no token of any reply. Beside it `num_speculative_tokens` (15 at
-            most in a draft), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
+            verified in one step, which changes no token of any reply. Beside it `num_speculative_tokens` (of a
+            draft, at most: 31, and 15 by a model), `prompt_lookup_max` (4) and `prompt_lookup_min` (2).
         kv_events_config: `{"enable_kv_cache_events": True, "endpoint": "tcp://127.0.0.1:5557"}` tells other
             programs which blocks can be found in the cache, as vLLM does (docs/kv-events.md). Beside them
             `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and

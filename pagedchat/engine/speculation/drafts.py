@@ -190,7 +190,7 @@ class Drafts:
 
     def _plan(self, seq: Sequence, method: SpeculationMethod, most: int, num_sequences: int) -> Plan:
         """What is to be drafted for it, of so many that decode."""
-        most = min(most, self._config.num_speculative_tokens, seq.stop_length - len(seq.token_ids) - 1)
+        most = min(most, self._config.most_drafted(method), seq.stop_length - len(seq.token_ids) - 1)
         if method == "lookup":
             return self._by_lookup.plan(seq, most, num_sequences, self.worth)
         if method == "model" and self._by_model is not None:

@@ -12,9 +12,11 @@ VOCAB, BLOCK_SIZE = 7, 2
 PROMPT = [1, 2, 3, 1, 2]
 
 
-def engine(num_blocks: int, draft: list[int] | None = None, **limits: object) -> EngineCore:
+def engine(
+    num_blocks: int, draft: list[int] | None = None, most_drafted: int | None = None, **limits: object
+) -> EngineCore:
     """With drafts that are always the same, where one is given."""
-    speculation = SpeculationConfig(method="lookup", prompt_lookup_min=1)
+    speculation = SpeculationConfig(method="lookup", prompt_lookup_min=1, num_speculative_tokens=most_drafted)
     simulator = KVSimulator(num_blocks, BLOCK_SIZE, 0, VOCAB)
     core = EngineCore(
         EngineLimits(num_blocks=num_blocks, block_size=BLOCK_SIZE, speculation=speculation, **limits), simulator
@@ -29,6 +31,15 @@ def ask(core: EngineCore, max_tokens: int = 30, prompt: list[int] = PROMPT, **pa
     seq_id = core.open()
     core.extend(seq_id, prompt, SamplingParams(max_tokens=max_tokens, **params))
     return seq_id
+
+
+@pytest.mark.parametrize(("most", "length"), [(None, 31), (7, 7), (64, 31)])
+def test_what_is_looked_up_is_as_long_as_it_may_be_and_a_step_has_room_for(most, length):
+    core = engine(100, most_drafted=most, most_draft_rows=32)
+    ask(core, 100, [1, 2, 3, 4, 5] * 10)
+    while not core.scheduler.drafts.num_drafts:
+        core.step()
+    assert core.scheduler.drafts.num_drafted == length
 
 
 def test_blocks_of_rejected_tokens_are_given_back_after_the_step():
