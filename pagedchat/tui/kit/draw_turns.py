@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 from textual.widget import Widget
 
+from pagedchat.tui.kit.textual_quirks import stays
+
 TURN_SECONDS = 1 / 60
 """Between two turns at least; Textual paints no more often."""
 ROUND_SECONDS = 1 / 20
@@ -86,7 +88,7 @@ class DrawTurns:
         self._num_drawn = min(self.at_once, len(self._waiting))
         for _ in range(self._num_drawn):
             part = self._waiting.popleft()
-            if part.widget.is_attached:
+            if stays(part.widget):
                 part.draw()
         pause = self._cost / SHARE if self._num_drawn else 0.0
         return max(TURN_SECONDS, pause, 0.0 if self._waiting else self._next_at - now)

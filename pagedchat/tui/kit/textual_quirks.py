@@ -1,5 +1,5 @@
-"""Three things that Textual does otherwise than is wanted here: how it reads some keys, how it starts work, and
-that it never forgets who listened."""
+"""Four things that Textual does otherwise than is wanted here: how it reads some keys, how it starts work, that it
+never forgets who listened, and that what is being removed is still there for a while."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType, SimpleNamespace
@@ -8,6 +8,7 @@ from typing import Any
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import Worker
 
 
@@ -48,6 +49,11 @@ def start_work(
         exclusive: whether earlier work of this group is dropped.
     """
     return node.run_worker(work, name=group, group=group, exit_on_error=exit_on_error, exclusive=exclusive)
+
+
+def stays(widget: Widget) -> bool:
+    """Whether it is on a screen, and is not being removed: then what is inside goes first, and cannot be drawn."""
+    return widget.is_attached and not (widget._pruning or widget._closing)
 
 
 def forget_listener(node: DOMNode, screen: Screen[Any]) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
+from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from pagedchat.tui.kit.draw_turns import (
@@ -22,6 +23,7 @@ class Shown:
     """Stands for a widget."""
 
     is_attached = True
+    _pruning = _closing = False
 
 
 class Turns:
@@ -123,6 +125,43 @@ def test_a_widget_that_has_gone_is_not_drawn() -> None:
     turns.run(1)
     assert 3 not in turns.drawn
     assert 4 in turns.drawn
+
+
+class Inside(Widget):
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"inside--text"}
+
+
+class Outside(Widget):
+    """Is drawn while it is being removed, when what is inside has gone."""
+
+    inside_was_there: bool | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Inside()
+
+    def on_mount(self) -> None:
+        self.inside = self.query_one(Inside)
+        self.turns = DrawTurns(lambda: [ScreenPart(self, self.draw)])
+        self.num_drawn = 0
+        self.turns.turn()
+
+    def draw(self) -> None:
+        self.inside.get_component_styles("inside--text")
+        self.num_drawn += 1
+
+    def on_unmount(self) -> None:
+        self.inside_was_there = "inside--text" in self.inside._component_styles
+        self.turns._next_at = 0.0
+        self.turns.turn()
+
+
+async def test_what_is_being_removed_is_not_drawn_any_more() -> None:
+    async with App[None]().run_test() as pilot:
+        outside = Outside()
+        await pilot.app.screen.mount(outside)
+        await outside.remove()
+        assert outside.inside_was_there is False
+        assert outside.num_drawn == 1
 
 
 async def test_it_runs_until_cancelled() -> None:
