@@ -21,6 +21,11 @@ BUSY_SECONDS = 2.0
 """So long is waited for another program that writes."""
 
 Trouble = Literal["locked", "full", "damaged", "read-only", "newer", "broken"]
+_MAY_PASS: dict[Trouble, tuple[str, str]] = {
+    "locked": ("The history is locked by another program", "when that lets it go"),
+    "full": ("The disk is full", "in the history when there is room again"),
+}
+"""What there is to wait for: what is wrong, and when what is new is kept."""
 
 
 class HistoryError(PagedChatError):
@@ -33,7 +38,14 @@ class HistoryError(PagedChatError):
     @property
     def may_pass(self) -> bool:
         """Whether it is worth while to wait."""
-        return self.trouble in ("locked", "full")
+        return self.trouble in _MAY_PASS
+
+    @property
+    def at_the_end(self) -> str:
+        """What is to be said of it once nobody waits any more."""
+        if not self.may_pass:
+            return str(self)
+        return f"{_MAY_PASS[self.trouble][0]}: not all of this run is in the history."
 
     def __reduce__(self) -> tuple[type["HistoryError"], tuple[str, ...]]:
         return type(self), (self.trouble, self.message, self.hint)
@@ -141,10 +153,9 @@ def explained(error: Exception, path: Path) -> HistoryError:
     trouble = _trouble(error)
     where = one_line(str(path))
     match trouble:
-        case "locked":
-            message = "The history is locked by another program: what is new is kept when that lets it go."
-        case "full":
-            message = "The disk is full: what is new is kept in the history when there is room again."
+        case "locked" | "full":
+            why, when = _MAY_PASS[trouble]
+            message = f"{why}: what is new is kept {when}."
         case "damaged":
             message = f"The history in {where} is damaged."
         case "read-only":

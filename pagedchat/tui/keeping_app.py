@@ -139,9 +139,5 @@ class KeepingApp(ServerApp):
 
     def end_keeping(self) -> None:
         """After the program, however it ended: write what was not written yet, or say that it cannot be."""
-        if self.kept is None or self.kept.thread.close() or self.kept.thread.problem is None:
-            return
-        said = one_line(str(self.kept.thread.problem))
-        if self.kept.thread.problem.may_pass:  # which nobody waits for any more
-            said = f"{said.partition(':')[0]}: not all of this run is in the history."
-        print(f"pagedchat: {said}", file=sys.stderr)
+        if self.kept is not None and not self.kept.thread.close() and self.kept.thread.problem is not None:
+            print(f"pagedchat: {one_line(self.kept.thread.problem.at_the_end)}", file=sys.stderr)

@@ -259,3 +259,12 @@ def test_a_defect_of_ours_is_said_and_the_thread_goes_on(programs, monkeypatch):
     until(lambda: not thread.is_behind)
     assert read(thread, session.chat_id) == record(session)
     assert "fails ('nothing')" in thread.take_news()[0]
+
+
+@pytest.mark.parametrize(("trouble", "said"), [
+    ("locked", "The history is locked by another program: not all of this run is in the history."),
+    ("full", "The disk is full: not all of this run is in the history."),
+    ("damaged", "The history is damaged."),
+])  # fmt: skip
+def test_at_the_end_nothing_is_promised(trouble, said):
+    assert HistoryError(trouble, "The history is damaged.").at_the_end == said

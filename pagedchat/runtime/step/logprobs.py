@@ -50,7 +50,7 @@ def read(found: TopLogprobs, rows: Sequence[int], asked: Sequence[int]) -> list[
     """
     width = 1 + max(asked, default=NOTHING)
     token_ids, logprobs, ranks = (tensor.numpy(force=True) for tensor in found)
-    picked = slice(len(rows)) if rows == range(len(rows)) or rows == list(range(len(rows))) else list(rows)
+    picked = slice(len(rows)) if [*rows] == [*range(len(rows))] else [*rows]
     lists = (token_ids[picked, :width].tolist(), logprobs[picked, :width].tolist(), ranks[picked].tolist())
     if 0 <= width - 1 == min(asked, default=NOTHING):  # all ask for the same
         return [[told] for told in map(TokenLogprobs, *lists)]
