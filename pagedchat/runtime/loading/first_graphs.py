@@ -129,8 +129,8 @@ class FirstGraphs:
             return None
         are_there = all(prefills.prepare(num_tokens) for num_tokens in PREPARED_TOKENS)
         if not self._is_there("Prompts", are_there, prefills.store) or not check.allows_prefills(prefills):
-            return CapturedRunner(self._runner, decodes, None, self._workshop(decodes.store))
-        return CapturedRunner(self._runner, decodes, prefills, self._workshop(decodes.store, prefills.store))
+            return CapturedRunner(self._runner, decodes, None, self._workshop(*decodes.shelves))
+        return CapturedRunner(self._runner, decodes, prefills, self._workshop(*decodes.shelves, prefills.store))
 
     def _workshop(self, *shelves: Shelf[Any]) -> Workshop | None:
         """It goes by the time, which is another one on each rank."""

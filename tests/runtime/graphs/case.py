@@ -178,7 +178,7 @@ def make_runner(
     now = clock is None
     prefills = PrefillSteps(model, backend, sizes, at_first_use=now) if max_num_tokens else None
     decodes = DecodeSteps(model, backend, sizes, at_first_use=now)
-    shelves = [decodes.store] if prefills is None else [decodes.store, prefills.store]
+    shelves = decodes.shelves if prefills is None else [*decodes.shelves, prefills.store]
     return CapturedRunner(eager, decodes, prefills, None if clock is None else Workshop(shelves, clock))
 
 

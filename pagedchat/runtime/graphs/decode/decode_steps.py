@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import sub
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
 from pagedchat.runtime.graphs.decode.uploads import Uploads
 from pagedchat.runtime.graphs.decode.verify_steps import VerifySteps
 from pagedchat.runtime.graphs.foreign_model import StepModel
+from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.logprobs import asked_of
 from pagedchat.runtime.step.sampler import Choice, any_ruled, choice_for
@@ -72,7 +74,7 @@ class DecodeSteps:
         self._uploads = Uploads(self._buffers)
         self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
-        self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend)
+        self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend, at_first_use=at_first_use)
         self.chooses_beams = self._beams.serves
         """Whether it does so for searches whose beams are all in a run."""
         self._has_ranks = isinstance(model, Decoder) and model.ranks.size > 1
@@ -87,6 +89,11 @@ class DecodeSteps:
         self.last_logits = torch.empty(0)
         """`[num_rows, vocab_size]` of the step begun last, padding included; the next one overwrites them.
         `[num_rows, 0]` of a step that has chosen the most likely tokens without them."""
+
+    @property
+    def shelves(self) -> list[Shelf[Any]]:
+        """All that it has captured, by kinds."""
+        return [self.store, self._beams.store]
 
     def build_ahead(
         self, num_seqs: int, context_len: int, reads_rows: bool = False, *, quietly: bool = False
@@ -118,7 +125,7 @@ class DecodeSteps:
             The name of what is left out; empty where none is slower.
         """
         self._ahead = None
-        self._beams.forget()
+        self._beams.store.forget()
         return self.store.distrust(begun.running.bucket, begun.running.choice)
 
     def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:

@@ -11,19 +11,31 @@ from pagedchat.engine.groups.beam_params import BeamSearchParams
 from pagedchat.engine.groups.beams import BeamGroup
 from pagedchat.engine.mirror import CacheMirror
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.runtime.graphs.capture import GraphRecorder
 from pagedchat.runtime.graphs.decode.beam_step import BeamStep
+from pagedchat.runtime.graphs.decode.steps import Step
 from tests.engine.checks import assert_mirror_equals
+from tests.fakes import FakeClock
 from tests.ops.paged_case import DEVICES
-from tests.runtime.graphs.case import VOCAB_SIZE, make_engine, make_runner, tiny_model
+from tests.runtime.graphs.case import LATE, VOCAB_SIZE, make_engine, make_runner, tiny_model
 
 
 class Rig:
     """An engine whose mirror is held against it after every step."""
 
     def __init__(
-        self, model: Any, num_blocks: int = 100, *, captured: bool, num_host_blocks: int = 0, **limits: Any
+        self,
+        model: Any,
+        num_blocks: int = 100,
+        *,
+        captured: bool,
+        num_host_blocks: int = 0,
+        clock: FakeClock | None = None,
+        **limits: Any,
     ) -> None:
-        self.runner = make_runner(model, num_blocks, captured=captured, num_host_blocks=num_host_blocks)
+        self.runner = make_runner(
+            model, num_blocks, captured=captured, num_host_blocks=num_host_blocks, clock=clock
+        )
         self.core: EngineCore = make_engine(self.runner, num_host_blocks=num_host_blocks, **limits)
         self.mirror = CacheMirror(num_blocks, self.core.limits.block_size, num_host_blocks)
 
@@ -138,7 +150,7 @@ def test_steps_of_beams_are_captured_once_for_each_number_of_searches(monkeypatc
             super().__init__(*args)
             captured.append(args[3].shape[1])
 
-    monkeypatch.setattr("pagedchat.runtime.graphs.decode.beams.BeamStep", Counted)
+    monkeypatch.setattr("pagedchat.runtime.graphs.decode.beam_store.BeamStep", Counted)
     rig = Rig(tiny_model("opt", "cpu", torch.float32), captured=True)
     params = BeamSearchParams(3, 12, ignore_eos=True)
     for num_searches in (1, 1, 2, 1, 2):
@@ -159,11 +171,13 @@ def test_where_no_step_of_beams_can_be_captured_the_engine_chooses(
             def capture(_step: object) -> None:
                 raise RuntimeError("no room")
 
-            monkeypatch.setattr(rig.runner.decodes._beams._recorder, "capture", capture)
+            monkeypatch.setattr(rig.runner.decodes.shelves[1]._recorder, "capture", capture)
         groups.append(rig.core.groups.search(prompt_of(21), BeamSearchParams(4, 30, ignore_eos=True)))
         rig.drain()
     check_same(*groups)
-    assert [record.getMessage() for record in caplog.records] == ["Steps of beams are not captured: no room"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Steps of beams in 4 rows are not captured: no room"
+    ]
 
 
 def test_a_step_that_is_interrupted_leaves_no_beam_with_contents_that_nobody_knows() -> None:
@@ -191,3 +205,37 @@ def test_a_step_that_is_interrupted_leaves_no_beam_with_contents_that_nobody_kno
             num_interrupts += 1
     check_same(groups[1], groups[0])
     assert num_interrupts > 3
+
+
+def test_a_search_waits_for_no_capture_and_is_chosen_on_the_device_once_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead: list[int] = []
+    try_out = GraphRecorder.try_out
+
+    def noting(recorder: GraphRecorder, step: Step) -> None:
+        if isinstance(step, BeamStep):
+            ahead.append(late.runner.decodes.num_ahead)
+        try_out(recorder, step)
+
+    model, params = tiny_model("opt", "cpu", torch.float32), BeamSearchParams(3, 60, ignore_eos=True)
+    at_once = Rig(model, captured=False)
+    late = Rig(model, captured=True, clock=FakeClock(LATE))
+    monkeypatch.setattr(GraphRecorder, "try_out", noting)
+    groups = []
+    for rig in (at_once, late):
+        groups.append(rig.core.groups.search(prompt_of(21), params))
+        rig.drain()
+    check_same(groups[1], groups[0])
+    assert ahead == [0]  # tokens came before it was tried out, each chosen by the engine
+    assert late.runner.decodes.num_ahead > 20
+
+
+def test_of_steps_of_beams_the_last_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagedchat.runtime.graphs.decode.beam_store._MOST_KEPT", 2)
+    rig = Rig(tiny_model("opt", "cpu", torch.float32), captured=True)
+    beams = rig.runner.decodes.shelves[1]
+    for width in (1, 3, 1, 9):
+        rig.core.groups.search(prompt_of(9), BeamSearchParams(width, 6, ignore_eos=True))
+        rig.drain()
+    assert sorted(key.most for key in beams._steps) == [2, 32]
