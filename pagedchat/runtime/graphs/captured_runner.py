@@ -17,6 +17,7 @@ from pagedchat.engine.sequence import Sequence, TokenLogprobs
 from pagedchat.ops.ranks.company import Agree, nobody_else
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
+from pagedchat.runtime.graphs.in_pieces import InPieces
 from pagedchat.runtime.graphs.prefill.prefill_steps import BegunPrefill, PrefillSteps
 from pagedchat.runtime.graphs.workshop import Waiting, Workshop
 
@@ -49,6 +50,7 @@ class CapturedRunner:
         self.prefills = prefills
         self.chooses_beams = decodes.chooses_beams
         """See `engine.output.DecodeRun.searches`."""
+        self._in_pieces = None if workshop is None else InPieces(decodes, prefills, workshop.clock)
         self._workshop = workshop
         self._wanted = [] if workshop is None else workshop.wanted
 
@@ -126,10 +128,29 @@ class CapturedRunner:
         self.decodes.forget_ahead()  # what is made takes the memory that it reads
         return workshop.work(waiting)
 
+    def _run_otherwise(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        """What no captured step serves by now: in pieces by those that are there, or without a graph."""
+        outputs: list[_Output] = []
+        left: list[ScheduledSequence] = []
+        for are_decodes in (True, False):
+            parts = [part for part in batch.scheduled if _is_decode(part) == are_decodes]
+            output = self._in_pieces and parts and self._in_pieces.run(batch, parts, are_decodes=are_decodes)
+            if output:
+                outputs.append((parts, output))
+            else:
+                left += parts
+        if not outputs:
+            return self._run_eagerly(batch)
+        if left:
+            outputs.append((left, self._run_eagerly(_part_of(batch, left))))
+        return _merge(batch, outputs)
+
     def _run_eagerly(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         began = time.perf_counter()
         output = self.eager.execute(batch)
         took, count = time.perf_counter() - began, len(batch.scheduled)
+        if self._in_pieces is not None:
+            self._in_pieces.note_eager(took)
         log.debug(
             "Step %d: %d tokens of %d without a graph: %.1f ms.", batch.step, batch.num_tokens, count, 1e3 * took
         )
@@ -138,7 +159,7 @@ class CapturedRunner:
     def _execute_run(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         decoding = self.decodes.begin(batch)  # there is nothing but decodes
         if decoding is None:
-            return self._run_eagerly(batch)
+            return self._run_otherwise(batch)
         if batch.meanwhile is not None:
             batch.meanwhile()
         return self.decodes.finish(decoding)
@@ -150,13 +171,14 @@ class CapturedRunner:
         decoding = self._begin_decodes(batch, single, chunks)
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
-            return self._run_eagerly(batch)
+            return self._run_otherwise(batch)
         follow = prefilling is not None and not single and not batch.searches
         replies = self._begin_replies(prefilling) if prefilling is not None and follow else None
         outputs: list[_Output] = []
-        left = ([] if decoding else single) + ([] if prefilling else chunks)
-        if left:  # while the device is busy with the rest
-            outputs.append((left, self._run_eagerly(_part_of(batch, left))))
+        if left := ([] if decoding else single) + ([] if prefilling else chunks):
+            outputs.append(
+                (left, self._run_otherwise(_part_of(batch, left)))
+            )  # while the device is busy with the rest
         if batch.meanwhile is not None:
             batch.meanwhile()
         if decoding is not None:

@@ -42,7 +42,7 @@ class Workshop:
         self._shelves = shelves
         self.wanted = [shelf.making for shelf in shelves]
         """What is to be made for each of them: all empty, as a rule. Looked at before every step."""
-        self._clock = clock
+        self.clock = clock
         self._rests_until = float("-inf")
 
     def is_due(self, waiting: Waiting) -> bool:
@@ -51,7 +51,7 @@ class Workshop:
         Args:
             waiting: for what somebody waits meanwhile.
         """
-        if waiting == "next token" and self._clock() < self._rests_until:
+        if waiting == "next token" and self.clock() < self._rests_until:
             return False
         return self._next(_MOST[waiting]) is not None
 
@@ -63,12 +63,12 @@ class Workshop:
         Returns:
             What was done, and how long it took.
         """
-        began, done = self._clock(), self._do_next(_MOST[waiting])
-        ended = self._clock()
+        began, done = self.clock(), self._do_next(_MOST[waiting])
+        ended = self.clock()
         if waiting == "next token":
             self._rests_until = ended + REST * (ended - began)
         if waiting == "first token":
-            while (left := began + BEFORE_TOKENS - self._clock()) > 0 and (more := self._do_next(left)):
+            while (left := began + BEFORE_TOKENS - self.clock()) > 0 and (more := self._do_next(left)):
                 done += more
         return done
 
@@ -88,9 +88,9 @@ class Workshop:
         if due is None:
             return []
         shelf, key, making = due
-        words, began = f"{making.piece} of {shelf.describe(key)}", self._clock()
+        words, began = f"{making.piece} of {shelf.describe(key)}", self.clock()
         shelf.go_on(key)
-        return [f"{words}: {1e3 * (self._clock() - began):.1f} ms"]
+        return [f"{words}: {1e3 * (self.clock() - began):.1f} ms"]
 
     def _next(self, most: float) -> tuple[Shelf[Any], Any, Making] | None:
         """Of what can be done in so many seconds what was wanted last: it is what runs now."""
@@ -102,4 +102,4 @@ class Workshop:
         """Whether the next piece is that short, or has waited for long."""
         expected = shelf.expected(making)
         is_short = (BEFORE_TOKENS if expected is None else expected) <= most
-        return is_short or self._clock() - making.since >= PATIENCE
+        return is_short or self.clock() - making.since >= PATIENCE

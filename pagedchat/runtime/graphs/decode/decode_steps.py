@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import DecodeRun, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sequence import Sequence
 from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.decoder import Decoder
@@ -128,13 +128,26 @@ class DecodeSteps:
         self._beams.store.forget()
         return self.store.distrust(begun.running.bucket, begun.running.choice)
 
-    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True) -> BegunDecodes | None:
+    def pieces(self, parts: list[ScheduledSequence]) -> list[list[ScheduledSequence]]:
+        """Parts of a batch cut so that captured steps serve each piece by now; empty where that cannot be."""
+        if any(part.is_row or not _is_single(part) for part in parts):
+            return []
+        starts = [part.start for part in parts]
+        if self._first_step([part.sequence for part in parts], starts, self.store.there) is not None:
+            return [parts]
+        half = len(parts) // 2
+        first = self.pieces(parts[:half]) if half else []
+        rest = self.pieces(parts[half:]) if first else []
+        return [*first, *rest] if rest else []
+
+    def begin(self, batch: SchedulerOutput, *, goes_on: bool = True, by_now: bool = False) -> BegunDecodes | None:
         """Queue a batch on the device; None, with nothing done, for one of another kind.
 
         Args:
             batch: what the engine asks for.
             goes_on: whether the next batch will have the same sequences, as far as can be told; then the step after
                 is begun at once.
+            by_now: nothing is captured for it, and nothing noted that would be of use.
         """
         started = time.perf_counter()
         ahead, self._ahead = self._ahead, None
@@ -146,7 +159,7 @@ class DecodeSteps:
             if running.waits:
                 self._choose_at_last(running)
         else:
-            running, some_ended = self._begin_now(batch), False
+            running, some_ended = self._begin_now(batch, self.store.there if by_now else self.store.get), False
             if running is None:
                 return None
         if (batch.searches and running.beams is None) or (self._has_ranks and _has_form(running)):
@@ -217,13 +230,15 @@ class DecodeSteps:
         return ahead.for_batch(parts) if batch.num_tokens == len(parts) else None
 
     @torch.inference_mode()
-    def _begin_now(self, batch: SchedulerOutput) -> RunningStep | None:
+    def _begin_now(
+        self, batch: SchedulerOutput, find: Callable[[Bucket, Choice], Serving | None]
+    ) -> RunningStep | None:
         parts = batch.scheduled
-        if not all(part.num_tokens == 1 and part.samples for part in parts):
+        if not all(map(_is_single, parts)):
             return None
         starts = [part.start for part in parts]
         reads_rows = any(part.is_row for part in parts)
-        running = self._first_step([part.sequence for part in parts], starts, self.store.get, reads_rows=reads_rows)
+        running = self._first_step([part.sequence for part in parts], starts, find, reads_rows=reads_rows)
         if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
@@ -354,6 +369,10 @@ class DecodeSteps:
         following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)
+
+
+def _is_single(part: ScheduledSequence) -> bool:
+    return part.num_tokens == 1 and part.samples
 
 
 def _has_form(running: RunningStep) -> bool:

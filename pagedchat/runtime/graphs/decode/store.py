@@ -114,6 +114,10 @@ class StepStore(Shelf[Key]):
     def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
         self.note((bucket, choice))
+        return self.there(bucket, choice)
+
+    def there(self, bucket: Bucket, choice: Choice) -> Serving | None:
+        """The same, without noting that somebody would have use for the bucket's own step."""
         step = self._steps.get((bucket, choice))
         return self._roomier(bucket, choice) if step is None else Serving(bucket, choice, step)
 

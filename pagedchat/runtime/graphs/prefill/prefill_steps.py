@@ -144,16 +144,17 @@ class PrefillSteps:
 
     # --- a step -------------------------------------------------------------------------------------
 
-    def begin(self, batch: SchedulerOutput) -> BegunPrefill | None:
+    def begin(self, batch: SchedulerOutput, *, by_now: bool = False) -> BegunPrefill | None:
         """Queue chunks on the device; None, with nothing done, if they are too many or cannot be captured.
 
         Args:
             batch: what the engine asks for, block moves included.
+            by_now: nothing is captured for it, and nothing noted that would be of use: any pass with room will do.
         """
         started = time.perf_counter()
         sampled = [part for part in batch.scheduled if part.samples]
         parts = sampled + [part for part in batch.scheduled if not part.samples]
-        found = None if any(map(num_told, parts)) else self._captured(parts, batch.num_tokens)
+        found = None if any(map(num_told, parts)) else self._captured(parts, batch.num_tokens, by_now)
         if found is None:  # or logits of prompt tokens are wanted, and these steps have those of last tokens alone
             return None
         apply_block_ops(self._backend, batch.block_ops)
@@ -169,11 +170,28 @@ class PrefillSteps:
         self.num_replays += 1
         return BegunPrefill(batch.scheduled, sampled, time.perf_counter() - started, asked)
 
-    def _captured(self, parts: list[ScheduledSequence], num_tokens: int) -> tuple[PrefillBucket, Replayable] | None:
+    def pieces(self, parts: list[ScheduledSequence]) -> list[list[ScheduledSequence]]:
+        """Chunks one by one, each cut so that captured passes serve it by now; empty where one cannot be."""
+        if any(map(num_told, parts)):
+            return []
+        pieces = []
+        for part in parts:
+            bucket = bucket_of(self._sizes, 1, 1, part.start + part.num_tokens)
+            most = 0 if bucket is None else self.store.most_tokens(bucket.context_len)
+            if not most:
+                return []
+            pieces += [[piece] for piece in _cut(part, most)]
+        return pieces
+
+    def _captured(
+        self, parts: list[ScheduledSequence], num_tokens: int, by_now: bool
+    ) -> tuple[PrefillBucket, Replayable] | None:
         """What serves these chunks, of so many tokens together; None if nothing does."""
         longest = max([part.start + part.num_tokens for part in parts])
         bucket = bucket_of(self._sizes, num_tokens, len(parts), longest)
-        return None if bucket is None else self.store.get(bucket)
+        if bucket is None:
+            return None
+        return self.store.there(bucket) if by_now else self.store.get(bucket)
 
     def _queue(
         self,
@@ -219,3 +237,11 @@ class PrefillSteps:
         logits = under_rules(logits, drawn, rows.seq_lens[:count])
         token_ids = op.sample(logits, rows.sampling[:count], rows.seq_lens[:count], counts)
         self._outputs.tokens[:count].copy_(token_ids, non_blocking=True)
+
+
+def _cut(part: ScheduledSequence, most: int) -> Iterator[ScheduledSequence]:
+    """A chunk as chunks of so many tokens at most."""
+    end = part.start + part.num_tokens
+    for start in range(part.start, end, most):
+        num_tokens = min(most, end - start)
+        yield ScheduledSequence(part.sequence, start, num_tokens, part.samples and start + num_tokens == end)

@@ -59,6 +59,15 @@ class PrefillStore(Shelf[PrefillBucket]):
         step = self.find(bucket)
         return None if step is None else (bucket, step)
 
+    def there(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
+        """The smallest pass that is there by now and has room, however much of it stays empty."""
+        return min(self._roomy(bucket), default=None, key=lambda found: found[0])
+
+    def most_tokens(self, context_len: int) -> int:
+        """Of a chunk of a sequence of such a length, for which there is a pass by now; 0 where there is none."""
+        there = [bucket for bucket, step in self._steps.items() if step is not None]
+        return max([bucket.num_tokens for bucket in there if bucket.context_len >= context_len], default=0)
+
     def distrust(self) -> str:
         """Serve nobody any more by merged launches, as they were not right; nothing may be under way.
 
@@ -73,15 +82,16 @@ class PrefillStore(Shelf[PrefillBucket]):
 
     def _with_more_room(self, bucket: PrefillBucket) -> tuple[PrefillBucket, Replayable] | None:
         """Of those that are captured the one with the fewest tokens that is about as fast."""
-        roomy = [
+        most = max(bucket.num_tokens, _FEW_TOKENS)
+        fast = [found for found in self._roomy(bucket) if found[0].num_tokens <= most]
+        return min(fast, default=None, key=lambda found: found[0])
+
+    def _roomy(self, bucket: PrefillBucket) -> list[tuple[PrefillBucket, Replayable]]:
+        return [
             (other, step)
             for other, step in self._steps.items()
-            if step is not None
-            and bucket.num_tokens <= other.num_tokens <= max(bucket.num_tokens, _FEW_TOKENS)
-            and other.num_seqs >= bucket.num_seqs
-            and other.context_len >= bucket.context_len
+            if step is not None and all(has >= wants for has, wants in zip(other, bucket, strict=True))
         ]
-        return min(roomy, default=None, key=lambda found: found[0])
 
     def build_ahead(self, bucket: PrefillBucket, *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build the kernels of a pass in the background; None where it has none.
