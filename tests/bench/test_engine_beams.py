@@ -12,21 +12,28 @@ from pagedchat.bench.engine.beams import BeamFigure, beam_table, measure_beams
 
 
 class TimedLLM:
-    """A token takes a millisecond, a step of a search as many as it has beams and a half; a prompt takes twenty."""
+    """A token takes a millisecond, a step of a search as many as it has beams and a half; a prompt takes twenty.
+    Before it is prepared twice everything takes longer."""
 
     info = SimpleNamespace(vocab_size=100)
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.copies = 0.0, 0
+        self.now, self.copies, self.num_prepared = 0.0, 0, 0
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def generate(self, _prompt: object, params: SamplingParams, *, use_tqdm: bool) -> None:
         assert not use_tqdm
-        self.now += 0.020 + 0.001 * (params.max_tokens or 0)
+        self.now += 0.020 + self._slower() * 0.001 * (params.max_tokens or 0)
 
     def beam_search(self, _prompt: object, params: BeamSearchParams) -> None:
-        self.now += 0.020 + 0.0005 * params.beam_width * params.max_tokens
+        self.now += 0.020 + self._slower() * 0.0005 * params.beam_width * params.max_tokens
         self.copies += params.max_tokens
+
+    def prepare(self) -> None:
+        self.num_prepared += 1
+
+    def _slower(self) -> int:
+        return 1 if self.num_prepared >= 2 else 3
 
     def stats(self) -> SimpleNamespace:
         return SimpleNamespace(copies=self.copies)

@@ -21,6 +21,8 @@ WIDTHS = (2, 4, 8)
 NEW_TOKENS = {"cpu": 48, "cuda": 256}
 """Of each run, by device."""
 _PROMPT = 32
+_WARM_UP = 2
+"""Runs: the first has steps made for so many rows, and the next for beams in them."""
 
 Say = Callable[[str], None]
 
@@ -46,7 +48,8 @@ class BeamFigure:
 def measure_beams(
     llm: LLM, device: str, repeats: int, say: Say, widths: Sequence[int] = WIDTHS
 ) -> list[BeamFigure]:
-    """Searches of several widths and single sequences in turns, after one of each that does not count.
+    """Searches of several widths and single sequences in turns, after some of each that do not count: what these
+    lack is made before anything is measured.
 
     Args:
         llm: without a tokenizer.
@@ -59,19 +62,22 @@ def measure_beams(
     singles: list[float] = []
     steps: dict[int, list[float]] = {width: [] for width in widths}
     copies: dict[int, int] = {}
-    for number in range(repeats + 1):
+    for number in range(-_WARM_UP, repeats):
         prompt = TokensPrompt(prompt_token_ids=prompts.one(_PROMPT))
         single = _ms_a_token(partial(_generate, llm, prompt), count)
         for width in widths:
             before = llm.stats().copies
             step = _ms_a_token(partial(_search, llm, prompt, width), count)
             copies[width] = llm.stats().copies - before
-            if number:
+            if number >= 0:
                 steps[width].append(step)
-        if number:
+        if number < 0:
+            llm.prepare()
+        else:
             singles.append(single)
             say(
-                f"run {number}: a token {single:.3f} ms, steps {[round(each[-1], 3) for each in steps.values()]} ms"
+                f"run {number + 1}: a token {single:.3f} ms, "
+                f"steps {[round(each[-1], 3) for each in steps.values()]} ms"
             )
     return [
         BeamFigure(width=width, single_ms=median(singles), step_ms=median(steps[width]), copies=copies[width])

@@ -128,6 +128,7 @@ class CapturedSteps:
         of_one_chat = FirstBatches(captured, eager.backend, self._sizes, check.vocab_size)
         for _ in ("its prompt", "a decode"):
             of_one_chat.run_one()
+        first.want_what_serves_all(captured)
         # Drafts are known to rank 0 alone; the steps that verify them are captured at first use.
         speculates = self._speculates and self._company is None
         more = capture_others(captured, self._sizes, self._device, speculates=speculates, company=self._company)

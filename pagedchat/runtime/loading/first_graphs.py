@@ -35,6 +35,8 @@ from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED_TOKENS = (32, 64)
 """Of the first prompts, for which captured passes are made ready at once."""
+PIECE_TOKENS = 256
+"""Of a chunk of a long prompt for which there is a pass before others: more are several such chunks until then."""
 NUM_LIKELY = 8
 """Batches that come next as a rule: two, four and eight chats, and one that has grown."""
 
@@ -92,6 +94,7 @@ class FirstGraphs:
         backend = cast(CudaAttention, runner.backend)
         model = runner.model if isinstance(runner, NativeModelRunner) else ForeignModel(runner.model)
         self._runner = runner
+        self._sizes = sizes
         self._is_foreign = isinstance(model, ForeignModel)
         self._decodes = DecodeSteps(model, backend, sizes, at_first_use=at_first_use)
         self._prefills = PrefillSteps(model, backend, sizes, at_first_use=at_first_use)
@@ -131,6 +134,13 @@ class FirstGraphs:
         if not self._is_there("Prompts", are_there, prefills.store) or not check.allows_prefills(prefills):
             return CapturedRunner(self._runner, decodes, None, self._workshop(*decodes.shelves))
         return CapturedRunner(self._runner, decodes, prefills, self._workshop(*decodes.shelves, prefills.store))
+
+    def want_what_serves_all(self, runner: CapturedRunner) -> None:
+        """Have steps of one chat made that is as long as may be: any batch can go by these in pieces, see
+        `graphs.in_pieces`."""
+        runner.decodes.want(1, self._sizes.model_len)
+        if runner.prefills is not None:
+            runner.prefills.want(min(PIECE_TOKENS, self._sizes.num_tokens), self._sizes.model_len)
 
     def _workshop(self, *shelves: Shelf[Any]) -> Workshop | None:
         """It goes by the time, which is another one on each rank."""

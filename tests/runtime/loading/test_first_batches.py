@@ -110,7 +110,9 @@ class Build:
         return seconds is None or self.num_looks < 0
 
 
-def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted_but_long_steps_of_one_chat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(captured_steps, "gpu", lambda _index: SimpleNamespace(name="a GPU"))
     monkeypatch.setattr(captured_steps, "keep_check", lambda *_, **__: None)
@@ -131,8 +133,10 @@ def test_while_kernels_are_waited_for_they_run_and_leave_nothing_wanted(monkeypa
         assert isinstance(runner, CapturedRunner)
         assert running.refusals == []
         assert len(noting.batches) == num_batches
-        assert not any(runner._wanted)
         assert runner.prefills is not None
+        wanted = [(bucket.num_seqs, bucket.context_len) for bucket, _ in runner.decodes.store.making]
+        assert wanted == [(1, MODEL_LEN)] * 2
+        assert [*runner.prefills.store.making] == [(256, 1, MODEL_LEN)]
         assert (runner.decodes.num_replays, runner.prefills.num_replays) == (
             3,
             3,

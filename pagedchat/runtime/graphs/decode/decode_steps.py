@@ -118,6 +118,13 @@ class DecodeSteps:
         self._ahead = None
         return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
 
+    def want(self, num_seqs: int, context_len: int) -> None:
+        """Have what serves such batches made beside whatever runs."""
+        bucket = self._bucket(num_seqs, context_len)
+        if bucket is not None:
+            for choice in PREPARED:
+                self.store.note((bucket, choice))
+
     def distrust(self, begun: BegunDecodes) -> str:
         """Take the next slower kind of step, from now on, wherever that of a finished batch would be taken.
 

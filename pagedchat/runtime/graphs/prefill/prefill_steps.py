@@ -116,6 +116,12 @@ class PrefillSteps:
         bucket = bucket_of(self._sizes, num_tokens, num_seqs, max(context_len, num_tokens // num_seqs))
         return bucket is not None and self.store.capture(bucket) is not None
 
+    def want(self, num_tokens: int, context_len: int) -> None:
+        """Have what serves a chunk of a sequence made beside whatever runs."""
+        bucket = bucket_of(self._sizes, num_tokens, 1, context_len)
+        if bucket is not None:
+            self.store.note(bucket)
+
     def distrust(self) -> str:
         """See `PrefillStore.distrust`."""
         return self.store.distrust()
