@@ -20,6 +20,7 @@
 
 constexpr int NUM_THREADS = 128;
 constexpr int ROW_PIECES = HEAD_SIZE / 4;
+constexpr int PARTS = 8;  // of a row, on their way at a time
 
 // Grid: (num_tokens * num_heads * ROW_PIECES / NUM_THREADS), NUM_THREADS threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
@@ -62,18 +63,37 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const float whole_lse = fold.log_sum_exp();
 #else
   float top = SINKS ? sinks[head] : NEGATIVE_INFINITY;
-  for (int i = 0; i < num_splits; i++) top = fmaxf(top, partial_lse[i * split_rows + row]);
-  float total = SINKS && top > NEGATIVE_INFINITY ? exp2_fast((sinks[head] - top) * LOG2_E) : 0.0f;
-  for (int i = 0; i < num_splits; i++) {
-    const float part_lse = partial_lse[i * split_rows + row];
-    if (part_lse == NEGATIVE_INFINITY) continue;  // nothing was seen there, and nothing written
-    const float weight = exp2_fast((part_lse - top) * LOG2_E);
-    const float4 part = partial_output[(i * split_rows + row) * ROW_PIECES + piece];
-    total += weight;
-    sum.x += weight * part.x;
-    sum.y += weight * part.y;
-    sum.z += weight * part.z;
-    sum.w += weight * part.w;
+  float total = SINKS && top > NEGATIVE_INFINITY ? 1.0f : 0.0f;
+  for (int first = 0; first < num_splits; first += PARTS) {
+    float part_lse[PARTS];
+    float4 parts[PARTS];
+    float raised = top;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+      part_lse[i] = first + i < num_splits ? partial_lse[(first + i) * split_rows + row] : NEGATIVE_INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+      raised = fmaxf(raised, part_lse[i]);
+      parts[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (part_lse[i] != NEGATIVE_INFINITY) {  // else nothing was seen there, and nothing written
+        parts[i] = partial_output[((first + i) * split_rows + row) * ROW_PIECES + piece];
+      }
+    }
+    if (raised == NEGATIVE_INFINITY) continue;
+    const float shrink = exp2_fast((top - raised) * LOG2_E);
+    total *= shrink;
+    sum = make_float4(sum.x * shrink, sum.y * shrink, sum.z * shrink, sum.w * shrink);
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+      const float weight = exp2_fast((part_lse[i] - raised) * LOG2_E);
+      total += weight;
+      sum.x += weight * parts[i].x;
+      sum.y += weight * parts[i].y;
+      sum.z += weight * parts[i].z;
+      sum.w += weight * parts[i].w;
+    }
+    top = raised;
   }
   const float inverse = total > 0.0f ? 1.0f / total : 0.0f;
   const float whole_lse = total > 0.0f ? top + logf(total) : NEGATIVE_INFINITY;

@@ -44,6 +44,9 @@ def test_a_step_is_what_a_call_takes_beyond_its_first_tokens() -> None:
     fresh, again = meter.again(("first_1500_ms", "first_1500_again_ms"), 5)
     assert (fresh.runs, again.runs) == (pytest.approx([1000.0] * 2), pytest.approx([1000.0] * 2))
     assert engine.asked[-1][0] == engine.asked[-2][0] != engine.asked[-3][0]
+    meter.again(("first_8000_ms", "next_turn_ms"), 5, 3)
+    [[chat], _], [[turn], _] = engine.asked[-2:]
+    assert (turn[:5], len(turn)) == (chat, 8)
 
 
 def test_names_are_those_of_the_shapes_and_every_row_is_known() -> None:
@@ -56,7 +59,8 @@ def test_every_row_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         measure_shapes, "STEPS", {row: DecodeWork(num_chats=2, prompt_tokens=3, new_tokens=3) for row in STEPS}
     )
-    monkeypatch.setattr(measure_shapes, "LONG_PROMPT", 20)
+    for name, length in (("LONG_PROMPT", 20), ("LONG_CHAT", 40), ("NEXT_TURN", 4)):
+        monkeypatch.setattr(measure_shapes, name, length)
     monkeypatch.setattr(measure_shapes, "NUM_DRAWN", 2)
     few = CrowdWork(num_requests=3, system_tokens=5, prompt=(2.0, 0.5, 20), reply=(1.0, 0.5, 5))
     monkeypatch.setattr(measure_shapes, "CrowdWork", lambda: few)

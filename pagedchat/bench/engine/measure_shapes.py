@@ -13,7 +13,16 @@ import torch
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Figure, Meter
-from pagedchat.bench.engine.shapes import LONG_PROMPT, NUM_DRAWN, SHAPES, STEPS, CrowdWork, bytes_read
+from pagedchat.bench.engine.shapes import (
+    LONG_CHAT,
+    LONG_PROMPT,
+    NEXT_TURN,
+    NUM_DRAWN,
+    SHAPES,
+    STEPS,
+    CrowdWork,
+    bytes_read,
+)
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from pagedchat.config import DType
@@ -89,7 +98,8 @@ def run_shape(meter: Meter, engine: OurEngine, say: Callable[[Figure], None]) ->
         figures.append(meter.step(row, work))
         say(figures[-1])
     first = meter.again(("first_1500_ms", "first_1500_again_ms"), LONG_PROMPT)
-    for figure in [_crowd(meter, engine), _drawn(meter, engine), *first]:
+    turn = meter.again(("first_8000_ms", "next_turn_ms"), LONG_CHAT, NEXT_TURN)
+    for figure in [_crowd(meter, engine), _drawn(meter, engine), *first, *turn]:
         figures.append(figure)
         say(figure)
     return figures

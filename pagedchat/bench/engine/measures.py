@@ -91,9 +91,16 @@ class Meter:
         _, steps = self._calls(work)
         return self._figure(row, [1e3 * step for step in steps])
 
-    def again(self, rows: tuple[str, str], length: int) -> list[Figure]:
-        """Milliseconds from the call to its only token: a fresh prompt, and the same again."""
-        return self._first_tokens(rows, lambda: [self.prompts.one(length)] * 2)
+    def again(self, rows: tuple[str, str], length: int, own: int = 0) -> list[Figure]:
+        """Milliseconds from the call to its only token: a fresh prompt, and the same again, with `own` fresh tokens
+        behind it.
+        """
+
+        def draw() -> Tokens:
+            prompt = self.prompts.one(length)
+            return [prompt, prompt + self.prompts.one(own)]
+
+        return self._first_tokens(rows, draw)
 
     def first_token(self) -> list[Figure]:
         """Milliseconds from the call to its only token: a short prompt, a long one, and that one again."""

@@ -36,6 +36,8 @@ STEPS = {
 }
 """By row: a decode step of so many chats."""
 LONG_PROMPT = 1500
+LONG_CHAT, NEXT_TURN = 8000, 30
+"""Tokens that are cached, and those of the turn behind them."""
 NUM_DRAWN = 64
 """Chats whose tokens are drawn, 128 after 128, at temperature 0.8 from the likeliest 95 %."""
 

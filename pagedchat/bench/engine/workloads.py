@@ -79,6 +79,8 @@ SHAPE_ROWS = {
         Row(key="drawn_64", title="64 chats, 128 in, 128 out, drawn: output", unit="tok/s"),
         Row(key="first_1500_ms", title="first token of 1,500, fresh", unit="ms"),
         Row(key="first_1500_again_ms", title="first token of 1,500, the same again", unit="ms"),
+        Row(key="first_8000_ms", title="first token of 8,000, fresh", unit="ms"),
+        Row(key="next_turn_ms", title="first token of 30 more behind them", unit="ms"),
     )
 }
 """Likewise, of the other shapes."""

@@ -5,7 +5,8 @@ and values, those of the chunk included, are read from the cache layout of Paged
 2309.06180) where they lie. Chunks of one token are decode; `decode_split` is made for a batch of those.
 
 Three kernels, the first that can do it: `wgmma` (Hopper, chunks that fill its tiles), `mma` (tensor cores since
-Turing; the only one over a cache of bytes), CUDA cores (any type). Without a GPU, plain torch.
+Turing; the only one over a cache of bytes, and the quicker one for few tokens behind a long context, whose keys it
+shares out over the GPU), CUDA cores (any type). Without a GPU, plain torch.
 """
 
 from typing import Protocol
@@ -92,8 +93,11 @@ def _choose(call: AttentionCall, max_query_len: int) -> Launch:
     if call.cache_kind:
         return _over_bytes(call)
     num_rows = max_query_len * call.query.shape[1] // call.key_cache.shape[1]
+    by_mma = prefill_mma.supported(call)
     if num_rows >= MIN_WGMMA_ROWS and prefill_wgmma.supported(call):
-        return prefill_wgmma.launch
-    if prefill_mma.supported(call):
+        return (
+            prefill_mma.launch if by_mma and prefill_mma.splits_pay(call, max_query_len) else prefill_wgmma.launch
+        )
+    if by_mma:
         return prefill_mma.launch
     return prefill_simt.launch

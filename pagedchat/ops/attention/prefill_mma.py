@@ -7,6 +7,7 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.attention import prefill_plan
 from pagedchat.ops.attention.call import AttentionCall
 from pagedchat.ops.attention.prefill_plan import (
     MERGE_DIMS,
@@ -55,18 +56,17 @@ def launch(
     `batch_invariant`: a row's numbers follow from its own sequence alone, whatever the chunks are.
     """
     query, output, options = call.query, call.output, call.options
-    num_tokens, num_heads, head_size = query.shape
+    num_tokens, _, head_size = query.shape
     num_kv_heads, block_size = call.key_cache.shape[1], call.key_cache.shape[3]
-    group_size, device = num_heads // num_kv_heads, gpu(query.device.index)
+    device = gpu(query.device.index)
     tile = _tile(call, max_query_len, batch_invariant)
     assert tile is not None, "launched without asking `supported`"  # noqa: S101
-    thread_blocks = num_kv_heads * max_thread_blocks(tile, num_tokens * group_size, len(call.seq_lens))
-    max_keys = call.block_tables.shape[1] * block_size
+    thread_blocks = _thread_blocks(call, tile)
     if batch_invariant:
+        max_keys = call.block_tables.shape[1] * block_size
         num_splits = choose_parts(thread_blocks, max_keys, device.num_multiprocessors, 4 * query.numel())
     else:
-        max_keys = min(max_keys, options.window + max_query_len)
-        num_splits = choose_splits(thread_blocks, max_keys, device.num_multiprocessors)
+        num_splits = choose_splits(thread_blocks, _max_keys(call, max_query_len), device.num_multiprocessors)
     partial = _partial(query, num_splits)
     kernel = get_kernel(
         NAME,
@@ -111,6 +111,28 @@ def launch(
     )
     if num_splits > 1:
         _merge(call, partial, cu_seqlens_q, overlap, batch_invariant)
+
+
+def splits_pay(call: AttentionCall, max_query_len: int) -> bool:
+    """Whether it is quicker than a kernel that does not share keys out, of a call that is `supported`."""
+    tile = _tile(call, max_query_len, batch_invariant=False)
+    if tile is None:
+        return False
+    sizes = call.query.shape[2], _thread_blocks(call, tile), _max_keys(call, max_query_len)
+    return prefill_plan.splits_pay(*sizes, gpu(call.query.device.index).num_multiprocessors)
+
+
+def _thread_blocks(call: AttentionCall, tile: PrefillTile) -> int:
+    """Without a split."""
+    num_tokens, num_heads, _ = call.query.shape
+    num_kv_heads = call.key_cache.shape[1]
+    return num_kv_heads * max_thread_blocks(tile, num_tokens * num_heads // num_kv_heads, len(call.seq_lens))
+
+
+def _max_keys(call: AttentionCall, max_query_len: int) -> int:
+    """That a tile of queries sees, at most."""
+    max_keys = call.block_tables.shape[1] * call.key_cache.shape[3]
+    return min(max_keys, call.options.window + max_query_len)
 
 
 def _tile(call: AttentionCall, max_query_len: int, batch_invariant: bool) -> PrefillTile | None:

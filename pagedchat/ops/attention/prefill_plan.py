@@ -12,9 +12,15 @@ PART_KEYS = 256
 MAX_PARTIAL_BYTES = 64 << 20
 """Of partial results in memory; with more of them a thread block walks through all parts of its rows."""
 MIN_SPLIT_KEYS = 512
-"""A thread block with fewer keys to walk costs more in merging than it saves."""
+"""A thread block with fewer keys to walk costs more in merging than it saves, where there are more than"""
+FEW_SPLITS, FEWEST_KEYS = 8, 64
+"""so many parts, which are merged in one go; a tile of keys is the least of those."""
 THREAD_BLOCKS = 2
 """For each multiprocessor."""
+LONG_KEYS, MEDIUM_KEYS = 2048, 1024
+"""Of so many keys few rows are worth splitting whatever their heads, and"""
+NARROW_HEAD, FEW_THREAD_BLOCKS = 64, 16
+"""of heads so wide, in so few thread blocks, from which a split makes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,21 @@ def choose_splits(thread_blocks: int, max_keys: int, num_multiprocessors: int) -
         num_multiprocessors: of the GPU.
     """
     wanted = THREAD_BLOCKS * num_multiprocessors // thread_blocks
-    return max(1, min(wanted, max_keys // MIN_SPLIT_KEYS))
+    return max(1, min(wanted, max(max_keys // MIN_SPLIT_KEYS, min(FEW_SPLITS, max_keys // FEWEST_KEYS))))
+
+
+def splits_pay(head_size: int, thread_blocks: int, max_keys: int, num_multiprocessors: int) -> bool:
+    """Whether few rows that share keys out over the grid are done sooner than by `prefill_wgmma`, which does not.
+
+    Args:
+        head_size: of keys.
+        thread_blocks, max_keys, num_multiprocessors: as for `choose_splits`.
+    """
+    if choose_splits(thread_blocks, max_keys, num_multiprocessors) < FEW_SPLITS:
+        return False
+    if max_keys > LONG_KEYS:
+        return True
+    return max_keys >= MEDIUM_KEYS and head_size <= NARROW_HEAD and thread_blocks <= FEW_THREAD_BLOCKS
 
 
 def choose_parts(thread_blocks: int, max_keys: int, num_multiprocessors: int, part_bytes: int) -> int:

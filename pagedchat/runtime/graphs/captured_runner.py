@@ -172,13 +172,12 @@ class CapturedRunner:
         prefilling = self._begin_prefills(batch, chunks, first=decoding is None)
         if decoding is None and prefilling is None:
             return self._run_otherwise(batch)
-        follow = prefilling is not None and not single and not batch.searches
-        replies = self._begin_replies(prefilling) if prefilling is not None and follow else None
+        follow = not batch.searches and (decoding is not None or not single)
+        replies = self._begin_replies(prefilling, decoding) if prefilling is not None and follow else None
         outputs: list[_Output] = []
-        if left := ([] if decoding else single) + ([] if prefilling else chunks):
-            outputs.append(
-                (left, self._run_otherwise(_part_of(batch, left)))
-            )  # while the device is busy with the rest
+        left = ([] if decoding else single) + ([] if prefilling else chunks)
+        if left:  # while the device is busy with the rest
+            outputs.append((left, self._run_otherwise(_part_of(batch, left))))
         if batch.meanwhile is not None:
             batch.meanwhile()
         if decoding is not None:
@@ -186,7 +185,7 @@ class CapturedRunner:
         if self.prefills is not None and prefilling is not None:
             outputs.append((chunks, self.prefills.finish(prefilling)))
             if replies is not None:
-                replies.token_ids = [token for tokens in outputs[-1][1].token_ids for token in tokens]
+                replies.token_ids += [token for tokens in outputs[-1][1].token_ids for token in tokens]
         return outputs[0][1] if len(outputs) == 1 else _merge(batch, outputs)
 
     def _begin_decodes(
@@ -205,13 +204,13 @@ class CapturedRunner:
             return None
         return self.prefills.begin(_part_of(batch, chunks, first=first))
 
-    def _begin_replies(self, prompts: BegunPrefill) -> RunningStep | None:
-        """Have the first decodes follow the prompts at once: nobody else decodes, and the device has the tokens."""
+    def _begin_replies(self, prompts: BegunPrefill, beside: BegunDecodes | None) -> RunningStep | None:
+        """Have the first decodes follow the prompts at once, with those that decode beside them: the device has the
+        tokens."""
         if self.prefills is None or not prompts.sampled:
             return None
-        return self.decodes.begin_replies(
-            [part.sequence for part in prompts.sampled], self.prefills.chosen_by(prompts)
-        )
+        sequences = [part.sequence for part in prompts.sampled]
+        return self.decodes.begin_replies(sequences, self.prefills.chosen_by(prompts), beside)
 
 
 def _is_decode(part: ScheduledSequence) -> bool:

@@ -9,7 +9,13 @@ import torch
 from pagedchat.ops.attention import prefill_mma, prefill_plan, prefill_wgmma
 from pagedchat.ops.attention.call import AttentionOptions
 from pagedchat.ops.attention.prefill import paged_prefill
-from pagedchat.ops.attention.prefill_plan import PrefillTile, choose_splits, choose_tile, max_thread_blocks
+from pagedchat.ops.attention.prefill_plan import (
+    PrefillTile,
+    choose_splits,
+    choose_tile,
+    max_thread_blocks,
+    splits_pay,
+)
 from tests.ops.cuda_layout_case import HEAD_SIZES, check_attention, make_layout_case, make_sinks, results
 
 SEQ_LENS = [5, 1, 140, 33, 700, 64, 300, 555, 18]
@@ -25,7 +31,7 @@ TILES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tile", TILES, ids=str)
-@pytest.mark.parametrize("num_splits", [1, 2, 7])
+@pytest.mark.parametrize("num_splits", [1, 2, 19])
 @pytest.mark.parametrize("head_size", [64, 112])
 @pytest.mark.parametrize("has_sinks", [False, True])
 def test_every_tile_and_split_gives_the_same(
@@ -66,4 +72,16 @@ def test_thread_blocks_are_enough_for_any_lengths() -> None:
 def test_keys_are_split_only_where_the_gpu_would_idle() -> None:
     assert choose_splits(8, 32768, 132) == prefill_plan.THREAD_BLOCKS * 132 // 8
     assert choose_splits(1000, 32768, 132) == 1
-    assert choose_splits(8, prefill_plan.MIN_SPLIT_KEYS, 132) == 1
+    assert choose_splits(8, 2048, 132) == choose_splits(8, 512, 132) == prefill_plan.FEW_SPLITS
+    assert choose_splits(8, 200, 132) == 200 // prefill_plan.FEWEST_KEYS
+    assert choose_splits(8, prefill_plan.FEWEST_KEYS, 132) == 1
+    assert choose_splits(100, 2048, 132) == 2
+
+
+def test_few_rows_of_a_long_context_are_split_instead_of_going_by_wgmma() -> None:
+    assert splits_pay(128, 24, 8192, 132)
+    assert not splits_pay(128, 40, 8192, 132)  # too many rows for eight parts each
+    assert splits_pay(64, 16, 2048, 132)
+    assert not splits_pay(64, 24, 2048, 132)
+    assert not splits_pay(128, 16, 2048, 132)
+    assert not splits_pay(64, 4, 512, 132)

@@ -1,6 +1,7 @@
 """Decodes and prefills beside each other, and first decodes behind their prompts: the same tokens, sooner."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,13 +35,13 @@ class Recorded:
     def __init__(self, name: str, asked: list[tuple[object, ...]], runs: bool = True) -> None:
         self.name, self.asked, self.runs = name, asked, runs
 
-    def begin(self, batch: SchedulerOutput, goes_on: bool | None = None) -> SchedulerOutput | None:
+    def begin(self, batch: SchedulerOutput, goes_on: bool | None = None) -> SimpleNamespace | None:
         self.asked.append((self.name, len(batch.scheduled), len(batch.block_ops), goes_on))
-        return batch if self.runs else None
+        return SimpleNamespace(batch=batch, sampled=[]) if self.runs else None
 
-    def finish(self, begun: SchedulerOutput) -> ModelRunnerOutput:
+    def finish(self, begun: SimpleNamespace) -> ModelRunnerOutput:
         self.asked.append((self.name,))
-        return self.output(begun)
+        return self.output(begun.batch)
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         self.asked.append((self.name, len(batch.scheduled), len(batch.block_ops), batch.num_tokens))
@@ -135,6 +136,13 @@ def test_decodes_run_ahead_while_a_long_prompt_is_computed() -> None:
 
 # --- replies behind prompts -----------------------------------------------------------------------------
 
+KINDS: list[dict[str, float]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 0.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5},
+]
+"""How tokens are chosen."""
+
 
 def text(length: int, salt: int) -> list[int]:
     return [(7 * i + 31 * salt + i * i * salt) % VOCAB_SIZE for i in range(length)]
@@ -156,15 +164,7 @@ def replies(core: EngineCore, ids: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("family", ["opt", "llama", "qwen3"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        {"temperature": 0.0},
-        {"temperature": 1.0},
-        {"temperature": 0.0, "frequency_penalty": 2.0, "repetition_penalty": 1.5},
-    ],
-    ids=["greedy", "drawn", "penalised"],
-)
+@pytest.mark.parametrize("kind", KINDS, ids=["greedy", "drawn", "penalised"])
 def test_the_first_decode_follows_the_prompts_at_once(kind: dict[str, float], family: str, device: str) -> None:
     prompts = [text(length, salt) for salt, length in enumerate((16, 33, 5, 48))]  # two fill their last block
     params = [SamplingParams(**kind, max_tokens=6, ignore_eos=True, seed=i) for i in range(4)]  # type: ignore[arg-type]
@@ -181,6 +181,36 @@ def test_the_first_decode_follows_the_prompts_at_once(kind: dict[str, float], fa
     assert (decodes.num_replays, decodes.num_ahead) == (2, 1)
     assert replies(core, ids) == expected
     assert decodes.num_replays == decodes.num_ahead == 5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS, ids=["greedy", "drawn", "penalised"])
+def test_decodes_beside_prompts_go_on_with_the_first_ones_behind_them(kind: dict[str, float], device: str) -> None:
+    prompts = [text(length, salt) for salt, length in enumerate((16, 33, 5, 48, 20, 64))]
+    params = [SamplingParams(**kind, max_tokens=4 + 3 * i, ignore_eos=True, seed=i) for i in range(6)]  # type: ignore[arg-type]
+    found = []
+    for captured in (False, True):
+        runner = (
+            captured_runner(device)
+            if captured
+            else make_runner(tiny_model("opt", device, torch.float32), 200, captured=False)
+        )
+        if captured:
+            assert runner.decodes.prepare(4, 64)
+            assert runner.decodes.prepare(8, 96)
+        core = make_engine(runner, max_num_batched_tokens=256)
+        ids = ask(core, prompts[:3], params[:3])
+        for _ in range(4):  # the first chat ends with the fourth token, beside the prompts
+            if len(core.sequences[ids[0]].output_token_ids) == 3:
+                ids += ask(core, prompts[3:], params[3:])
+            core.step()
+        if captured:
+            assert (runner.decodes.num_replays, runner.decodes.num_ahead) == (4, 3)  # one more is under way
+        core.step()
+        if captured:
+            assert runner.decodes.num_ahead == 4
+        found.append(replies(core, ids))
+    assert found[0] == found[1]
 
 
 def test_nobody_waits_for_a_graph_with_a_first_token() -> None:

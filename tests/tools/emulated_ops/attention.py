@@ -102,6 +102,8 @@ def merge(dtype: torch.dtype) -> Results:
 SHORT_CHUNKS = partial(prefill, [40, 9, 70], [3, 9, 1])
 SPLIT_KEYS = partial(prefill, [1100, 4], [3, 4], heads=2)
 """Some of the thread blocks that share the keys have none of the second sequence."""
+MANY_PARTS = partial(prefill, [4700, 4], [3, 4], heads=2, window=None)
+"""More than are merged in one go."""
 LONG_CHUNKS = partial(prefill, [200, 9], [70, 9], heads=2)
 
 CASES = [
@@ -129,6 +131,7 @@ CASES = [
     ),
     *in_types("prefill_merge", SPLIT_KEYS, HALF, BFLOAT),
     *in_types("prefill_merge", partial(SPLIT_KEYS, finished=True, window=None), HALF, about="all but a window"),
+    *in_types("prefill_merge", partial(MANY_PARTS, finished=True), BFLOAT, about="many parts"),
     *in_types(
         "prefill_merge",
         partial(SPLIT_KEYS, finished=True, window=None, invariant=True),

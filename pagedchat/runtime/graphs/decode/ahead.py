@@ -115,6 +115,9 @@ class RunningStep:
     """First tokens that sequences read alone; empty where no beginnings are shared."""
     token_ids: list[int] = field(default_factory=list)
     """Of a step begun ahead: what it computes, once that is known."""
+    taken: list[int] | None = None
+    """Of a step begun ahead in another bucket than the one before: which of that one's sequences it has, before any
+    others; None: all, and no others."""
     asked: Asked | None = None
     """What is told of each row's token, see `told`; None: nothing of any."""
     ruled: Ruled | None = None
@@ -152,6 +155,23 @@ class RunningStep:
         for row, start in zip(self.rows, self.starts, strict=True):
             positions[row] = start
         return positions
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing of its tokens is ruled, told or searched."""
+        return self.ruled is None and self.asked is None and self.beams is None
+
+    def going_on(self, has_room: bool) -> list[int] | None:
+        """Which sequences will want another token after this step's, as far as can be told; None where one of them
+        may not write it by now.
+
+        Args:
+            has_room: whether all of them are known to have the blocks for it.
+        """
+        going = [i for i, seq in enumerate(self.sequences) if self.starts[i] + 2 < seq.stop_length]
+        if not has_room and any(self.starts[i] + 1 >= self.sequences[i].writable_len for i in going):
+            return None
+        return going
 
     def next(self) -> "RunningStep":
         """The step after this one for the same sequences, not numbered yet. Its tables are as they are now."""

@@ -23,7 +23,7 @@ from pagedchat.runtime.graphs.decode.beams import BeamSteps
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
 from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
-from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
+from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
 from pagedchat.runtime.graphs.decode.uploads import Uploads
@@ -83,7 +83,8 @@ class DecodeSteps:
         """That of the batch begun last."""
         self._number = 0
         on_gpu = backend.device.type == "cuda"
-        self._events = [torch.cuda.Event() for _ in range(3 if on_gpu else 0)]  # type: ignore[no-untyped-call]
+        # One more than numbers that a step may have behind another: see `_following`.
+        self._events = [torch.cuda.Event() for _ in range(HISTORY_LEN + 1 if on_gpu else 0)]  # type: ignore[no-untyped-call]
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
         self.last_logits = torch.empty(0)
@@ -171,8 +172,11 @@ class DecodeSteps:
                 return None
         if (batch.searches and running.beams is None) or (self._has_ranks and _has_form(running)):
             goes_on = False  # the engine chooses; or rank 0, which alone knows forms
-        if goes_on and not running.bucket.reads_rows and self._fits_no_smaller(running):
-            self._begin_next(running, some_ended, has_room=batch.run is not None and batch.run.room > 1)
+        if goes_on and not running.bucket.reads_rows:
+            has_room = batch.run is not None and batch.run.room > 1
+            begun = self._fits_no_smaller(running) and self._begin_next(running, some_ended, has_room)
+            if not begun and running.is_plain:
+                self._begin_elsewhere(running, has_room)
         return BegunDecodes(running, time.perf_counter() - started)
 
     def forget_ahead(self) -> None:
@@ -181,26 +185,33 @@ class DecodeSteps:
         self._ahead = self._run = None
 
     @torch.inference_mode()
-    def begin_replies(self, sequences: list[Sequence], chosen: torch.Tensor) -> RunningStep | None:
+    def begin_replies(
+        self, sequences: list[Sequence], chosen: torch.Tensor, beside: BegunDecodes | None = None
+    ) -> RunningStep | None:
         """Queue the first decodes of sequences whose prompts are on the device, as far as that can be told by now.
 
         Not where there is no step for them by now: somebody waits for the first tokens.
 
         Args:
-            sequences: all that will decode then.
+            sequences: all whose prompts end.
             chosen: `[len(sequences)]`, int32, in pinned memory: has their first tokens once the prompts are done.
+            beside: decodes begun with those prompts; they go on in the same step.
 
         Returns:
-            What was begun, if anything: it is to be told the tokens, as `token_ids`, when the host knows them.
+            What was begun, if anything: it is to be told the tokens, behind those of `beside` in `token_ids`, when
+            the host knows them.
         """
-        starts = [len(sequence.token_ids) for sequence in sequences]
-        if any(sequence.sampling_params.follows_tokens for sequence in sequences):
+        before = None if beside is None else beside.running
+        going = [] if before is None else before.going_on(False)
+        if going is None or (before is not None and not before.is_plain):
             return None
-        running = self._first_step(sequences, starts, self.store.at_hand)
+        running = self._following(before, going, sequences)
         if running is None or not running.may_begin():
             return None
         self._tell_of(running)
-        self._uploads.first_tokens(running, chosen)
+        if before is not None and going:
+            self._uploads.tokens_of(before, [before.rows[i] for i in going], running)
+        self._uploads.first_tokens(running, range(len(going), len(running.rows)), chosen)
         self._replay(running)
         self._ahead, self._run = running, None
         return running
@@ -215,7 +226,8 @@ class DecodeSteps:
         chosen = self._buffers.tokens(running.bucket, running.number)
         chosen = chosen[: len(running.rows)] if running.in_order else [chosen[row] for row in running.rows]
         if self._ahead is not None:
-            self._ahead.token_ids = chosen
+            taken = self._ahead.taken
+            self._ahead.token_ids = chosen if taken is None else [chosen[i] for i in taken]
             if self._ahead.waits:
                 self._choose_early(self._ahead)
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
@@ -360,10 +372,11 @@ class DecodeSteps:
         """Whether the batch has not become so small that fewer rows would do."""
         return rows_for(len(running.rows), self._max_num_seqs) == running.asked_rows
 
-    def _begin_next(self, running: RunningStep, some_ended: bool, has_room: bool) -> None:
+    def _begin_next(self, running: RunningStep, some_ended: bool, has_room: bool) -> bool:
+        """Begin the step after in the same bucket; returns whether that can be."""
         following = running.next()
         if not following.may_begin(has_room):
-            return
+            return False
         if running.beams is not None:
             if running.grown:
                 self._uploads.blocks(running, following)
@@ -376,6 +389,48 @@ class DecodeSteps:
         following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)
+        return True
+
+    @torch.inference_mode()
+    def _begin_elsewhere(self, running: RunningStep, has_room: bool) -> None:
+        """Begin the step after in a bucket of its own, of those who go on: fewer rows do by now, or more context is
+        wanted. The device, which has the tokens first, would wait while the host lays all of that out."""
+        going = running.going_on(has_room)
+        following = self._following(running, going, []) if going else None
+        if following is None or not following.may_begin(True):
+            return
+        self._tell_of(following)
+        self._uploads.tokens_of(running, [running.rows[i] for i in going or ()], following)
+        self._ahead = following
+        self._replay(following)
+
+    def _following(
+        self, before: RunningStep | None, going: list[int], newcomers: list[Sequence]
+    ) -> RunningStep | None:
+        """The step of those that go on after another one, and of newcomers; None where there is none by now.
+
+        Args:
+            before: that step.
+            going: which of its sequences.
+            newcomers: their prompts are computed beside it.
+        """
+        sequences, starts = [*newcomers], [len(sequence.token_ids) for sequence in newcomers]
+        if before is not None:
+            sequences = [before.sequences[i] for i in going] + sequences
+            starts = [before.starts[i] + 1 for i in going] + starts
+        if any(sequence.sampling_params.follows_tokens for sequence in sequences):
+            return None
+        # Beside decodes nobody waits for first tokens alone: the next batch captures, or waits for, what it lacks.
+        find = self.store.at_hand if before is None else self.store.own
+        following = self._first_step(sequences, starts, find)
+        if following is None or before is None:
+            return following
+        following.taken = going
+        for _ in range(HISTORY_LEN):
+            if not self._buffers.share_history(before.bucket, before.number, following.bucket, following.number):
+                return following
+            following.number = self._next_number()
+        return None  # its tokens would be lost to those of this one
 
 
 def _is_single(part: ScheduledSequence) -> bool:

@@ -331,6 +331,18 @@ class StateBuffers:
         tokens: list[int] = self._history_words[start : start + bucket.num_seqs]
         return tokens
 
+    def chosen(self, bucket: Bucket, step: int) -> torch.Tensor:
+        """`[num_seqs]`, int32, in memory that host and device read: the same, when the step is done."""
+        start = step % HISTORY_LEN * bucket.num_seqs
+        return self._history[start : start + bucket.num_seqs]
+
+    @staticmethod
+    def share_history(bucket: Bucket, step: int, other: Bucket, other_step: int) -> bool:
+        """Whether a step of one bucket leaves its tokens where one of another bucket does."""
+        rows, other_rows = bucket.num_seqs, other.num_seqs
+        start, other_start = step % HISTORY_LEN * rows, other_step % HISTORY_LEN * other_rows
+        return start < other_start + other_rows and other_start < start + rows
+
 
 class _Borders:
     """Where the parts of a bucket begin, in words of 32 bits."""

@@ -12,6 +12,7 @@ from pagedchat.runtime.graphs.decode.state_buffers import Batch, StateBuffers
 from pagedchat.runtime.step.sampler import any_ruled, counted, op_rows
 from pagedchat.runtime.step.sampling_row import rows_of
 from pagedchat.runtime.step.token_counts import write_counts
+from pagedchat.runtime.step.upload import int64, upload
 
 
 class Uploads:
@@ -49,17 +50,36 @@ class Uploads:
         self._buffers.upload(running.bucket, batch, running.number)
         write_counts(self._buffers.counts, counted(drawn))
 
-    def first_tokens(self, running: RunningStep, chosen: torch.Tensor) -> None:
-        """The tokens of a batch that was uploaded without.
+    def first_tokens(self, running: RunningStep, which: range, chosen: torch.Tensor) -> None:
+        """Tokens of a batch that was uploaded without.
 
         Args:
             running: its step.
-            chosen: `[number of sequences]`, int32, in memory that the device can read.
+            which: of its sequences.
+            chosen: `[len(which)]`, int32, in memory that the device can read.
         """
-        self._buffers.take_tokens(running.bucket, running.rows, chosen)
-        penalised = [row for row, params in zip(running.rows, running.params, strict=True) if params.penalises]
+        rows = [running.rows[i] for i in which]
+        self._buffers.take_tokens(running.bucket, rows, chosen)
+        penalised = [row for row, i in zip(rows, which, strict=True) if running.params[i].penalises]
         if penalised:
             self._buffers.count_taken(running.bucket, penalised)
+
+    def tokens_of(self, before: RunningStep, rows: list[int], running: RunningStep) -> None:
+        """The same, of tokens that a step of another bucket is about to choose.
+
+        Args:
+            before: that step.
+            rows: of it, one for each of the first sequences of `running`.
+            running: the step of the batch.
+        """
+        chosen = self._buffers.chosen(before.bucket, before.number)
+        if rows == list(range(len(rows))):
+            chosen = chosen[: len(rows)]
+        else:
+            device = self._buffers.counts.device
+            [places] = upload([int64(rows)], device)
+            chosen = chosen.to(device, non_blocking=True).index_select(0, places)
+        self.first_tokens(running, range(len(rows)), chosen)
 
     @torch.inference_mode()
     def tables(self, running: RunningStep, following: RunningStep) -> None:

@@ -82,3 +82,17 @@ def test_rows_of_sequences_that_ended_are_padding_in_the_next_step() -> None:
     assert later.grown == []
     assert later.tables == [[4, 7], [5, 6]]
     assert step.tables == [[4], [5, 6]]
+
+
+def test_who_goes_on_can_be_told_before_the_tokens_are_known() -> None:
+    parts = [decoding(1, 9, [4]), decoding(2, 20, [5, 6])]
+    step = running(parts)
+    first, second = (part.sequence for part in parts)
+    first.stop_length, first.writable_len = 10, 16
+    second.stop_length, second.writable_len = 40, 32
+    assert step.going_on(False) == [1]
+    first.stop_length = 11
+    assert step.going_on(False) == [0, 1]
+    second.writable_len = parts[1].start + 1
+    assert step.going_on(False) is None
+    assert step.going_on(True) == [0, 1]

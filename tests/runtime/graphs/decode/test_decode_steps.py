@@ -226,6 +226,49 @@ def test_many_chats_get_the_same_tokens(family: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_steps_for_fewer_rows_or_more_context_are_begun_ahead_too(temperature: float, device: str) -> None:
+    model = tiny_model("llama", device, torch.float32)
+    replies, waited = [], 0
+    for captured in (False, True):
+        runner = make_runner(model, 600, captured=captured)
+        core = make_engine(runner)
+        for _ in range(2):  # first to capture what there is
+            before = (runner.decodes.num_replays, runner.decodes.num_ahead) if captured else (0, 0)
+            for i in range(12):  # in the order in which they end, and in another one
+                params = {
+                    "temperature": temperature,
+                    "seed": i,
+                    "ignore_eos": True,
+                    "repetition_penalty": 1.0 + i % 2,
+                }
+                max_tokens = 3 + (4 * i if i % 3 else 44 - 4 * i)
+                core.extend(core.open(), [i + 3] * (225 + i), SamplingParams(max_tokens=max_tokens, **params))
+            while core.has_work:
+                core.step()
+            if captured:
+                waited = runner.decodes.num_replays - before[0] - (runner.decodes.num_ahead - before[1])
+        replies.append([sequence.token_ids for sequence in core.sequences.values()])
+    assert replies[0] == replies[1]
+    assert len({tuple(tokens) for tokens in replies[0]}) == 12
+    assert waited == 2  # the first of all, and the one that two more chats join
+
+
+def test_a_chat_that_is_left_over_gets_a_step_of_its_own() -> None:
+    """And is not begun ahead for good in one that draws, which serves it too."""
+    runner = make_runner(tiny_model("opt", "cpu", torch.float32), 100, captured=True)
+    core, store = make_engine(runner), runner.decodes.store
+    for crowd in ([(1.0, 4)], [(0.0, 4), (0.0, 12)]):
+        for temperature, max_tokens in crowd:
+            params = SamplingParams(temperature=temperature, max_tokens=max_tokens, ignore_eos=True)
+            core.extend(core.open(), [3, 5, 7], params)
+        while core.has_work:
+            core.step()
+    alone = [(bucket, choice) for bucket, choice in store._steps if bucket.num_seqs == 1]
+    assert sorted(choice for _, choice in alone) == ["drawn", "greedy"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_of_a_run_only_the_first_batches_are_compared_with_what_was_begun(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,3 +68,13 @@ def test_tokens_that_the_device_has_go_to_their_rows(device: str) -> None:
         buffers.counts.zero_()
         buffers.count_taken(bucket, [2, 0])
         assert buffers.counts.nonzero().tolist() == [[0, expected[0]], [2, expected[2]]]
+
+
+def test_steps_of_two_buckets_can_leave_their_tokens_in_the_same_place() -> None:
+    many, few = Bucket(8, 256), Bucket(4, 512)
+    places = {step: {step % HISTORY_LEN * 4 + i for i in range(4)} for step in range(HISTORY_LEN)}
+    for step in range(2 * HISTORY_LEN):
+        there = {step % HISTORY_LEN * 8 + i for i in range(8)}
+        for other, here in places.items():
+            assert StateBuffers.share_history(many, step, few, other) == bool(there & here)
+            assert StateBuffers.share_history(few, other, many, step) == bool(there & here)
