@@ -50,7 +50,8 @@ class CapturedRunner:
         self.prefills = prefills
         self.chooses_beams = decodes.chooses_beams
         """See `engine.output.DecodeRun.searches`."""
-        self._in_pieces = None if workshop is None else InPieces(decodes, prefills, workshop.clock)
+        self._clock = time.perf_counter if workshop is None else workshop.clock
+        self._in_pieces = None if workshop is None else InPieces(decodes, prefills, self._clock)
         self._workshop = workshop
         self._wanted = [] if workshop is None else workshop.wanted
 
@@ -146,9 +147,9 @@ class CapturedRunner:
         return _merge(batch, outputs)
 
     def _run_eagerly(self, batch: SchedulerOutput) -> ModelRunnerOutput:
-        began = time.perf_counter()
+        began = self._clock()
         output = self.eager.execute(batch)
-        took, count = time.perf_counter() - began, len(batch.scheduled)
+        took, count = self._clock() - began, len(batch.scheduled)
         if self._in_pieces is not None:
             self._in_pieces.note_eager(took)
         log.debug(
