@@ -113,15 +113,19 @@ class StepStore(Shelf[Key]):
 
     def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
-        return self.own(bucket, choice) or self._roomier(bucket, choice)
-
-    def own(self, bucket: Bucket, choice: Choice) -> Serving | None:
-        """The step of a bucket and a choice themselves, if it is there. Nothing is captured."""
         self.note((bucket, choice))
         return self.there(bucket, choice)
 
     def there(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """The same, without noting that somebody would have use for the bucket's own step."""
+        return self._own(bucket, choice) or self._roomier(bucket, choice)
+
+    def own(self, bucket: Bucket, choice: Choice) -> Serving | None:
+        """The step of a bucket and a choice themselves, if it is there. Nothing is captured."""
+        self.note((bucket, choice))
+        return self._own(bucket, choice)
+
+    def _own(self, bucket: Bucket, choice: Choice) -> Serving | None:
         step = self._steps.get((bucket, choice))
         return None if step is None else Serving(bucket, choice, step)
 
