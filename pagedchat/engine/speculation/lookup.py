@@ -27,6 +27,10 @@ class PromptLookup:
         self._before: list[int] = []
         """For each token that is indexed where the same run ended the time before; -1: nowhere."""
 
+    def num_behind(self, token_ids: list[int]) -> int:
+        """How many tokens `catch_up` would take in."""
+        return len(token_ids) - 1 - len(self._before)
+
     def catch_up(self, token_ids: list[int], most: int = INDEXED_AT_ONCE) -> bool:
         """Take in what the sequence has got since, without its last token, which is what is looked for.
 
@@ -48,7 +52,8 @@ class PromptLookup:
         """What may come next.
 
         Args:
-            token_ids: as `catch_up` has taken them in, with one more at the end.
+            token_ids: as `catch_up` has taken them in, with one more at the end, or some more, which are found
+                when they are taken in.
             most: tokens.
             needed: that must agree at the end; `shortest` where that is more.
 
