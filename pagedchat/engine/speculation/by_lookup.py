@@ -114,8 +114,11 @@ class ByLookup:
             return plan
         # Agreements of few tokens, which chance brings about, are no reason to begin, nor to leave a text.
         is_choosy = drafting.misses or drafting.is_copying or (worth is not None and not drafting.has_hit)
-        at = drafting.place(token_ids, self._config.prompt_lookup_max if is_choosy else 0)
-        if at < 0:
+        needed = self._config.prompt_lookup_max if is_choosy else self._config.prompt_lookup_min
+        at = drafting.place(token_ids, needed)
+        if at < 0:  # each token more can make the agreement longer by one
+            plan.rest = max(1, needed - drafting.lookup.agreed)
+            drafting.resume_at = len(token_ids) + plan.rest
             return plan
         if worth is not None:
             drafting.chance = max(drafting.chance, FIRST_CHANCE) if drafting.misses else drafting.chance

@@ -26,6 +26,8 @@ class PromptLookup:
         """Run of tokens -> where its last token stood last."""
         self._before: list[int] = []
         """For each token that is indexed where the same run ended the time before; -1: nowhere."""
+        self.agreed = 0
+        """Tokens at the end that agreed with those of some place when one was last looked for, at most."""
 
     def num_behind(self, token_ids: list[int]) -> int:
         """How many tokens `catch_up` would take in."""
@@ -73,6 +75,7 @@ class PromptLookup:
             if agreeing > length:
                 best, length = at, agreeing
             at = self._before[at]
+        self.agreed = max(length, self._shortest - 1)
         return best + 1 if length >= max(needed, self._shortest) else -1
 
     def _agreement(self, token_ids: list[int], at: int) -> int:
