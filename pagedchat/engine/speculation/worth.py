@@ -53,8 +53,8 @@ _LIKELY = 0.5
 """Of what a draft model is expected to gain, that is counted on before it has read a text."""
 
 
-_ROWS_BITS = range(3, 8)
-"""Steps have 8 to 128 rows, where they go by rows."""
+_ROWS_BITS = range(3, 9)
+"""Steps have 8 to 256 rows, where they go by rows."""
 _Size = tuple[int, int]
 """What the cost of a step with drafts goes by: those of the same first number can be compared; bits of a count."""
 

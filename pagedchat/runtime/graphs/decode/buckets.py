@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pagedchat.ops.whole_step.plan import ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_VERIFIED = (8, 16, 32, 64, 128)
+_VERIFIED = (8, 16, 32, 64, 128, 256)
 """Rows of steps that verify drafts: few sizes, each as long as the draft that fills it up."""
 _SHORTEST_CONTEXT = 256
 _USUALLY_FEW = 2
