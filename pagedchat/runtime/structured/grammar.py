@@ -63,8 +63,6 @@ class Grammar:
         new = reply[len(followed.token_ids) :]
         if new:
             followed.take(new)
-        if followed.place is not None:
-            followed.place.num_passed = 0  # by tokens that may not have come
         return followed
 
     def follow_elsewhere(self, sequence: Sequence) -> Followed | None:

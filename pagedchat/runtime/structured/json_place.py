@@ -65,7 +65,7 @@ class JsonPlace:
         """Of these, those that came and were not read; of no meaning where they need not be."""
         self._inside: list[_Inside] = []
         self._node: Node = shared.schema.root
-        """Of the value that comes next, or of the text that is open."""
+        """Of the value that comes next, or of the text that is open; None for a key."""
         self._is_text = self._is_key = False
         """Whether a text is open, and whether that is a key; between texts, whether a key comes next."""
         self._escape = 0
@@ -148,7 +148,7 @@ class JsonPlace:
     def _read_between(self, char: str) -> None:
         if char == '"':
             self._is_text, self._key, self._num_chars = True, "", 0
-            self._bounds = None if self._is_key else self._schema.bounds(self._node)
+            self._bounds = self._schema.bounds(self._node)
         elif char in "{[":
             self._inside.append(_Inside(self._node, char == "{"))
             self._begin_part()

@@ -22,8 +22,9 @@ pytest.importorskip("llguidance")
 VOCAB_SIZE, EOS = 8192, 2
 LIST = Form(json={"type": "array", "items": {"type": "integer"}, "maxItems": 30})
 TEXT = Form(json={"type": "object", "properties": {"text": {"type": "string", "minLength": 90}}})
-FREE = Form(json={"type": "array", "items": {"type": "string"}, "minItems": 3})
-COUNTED = Form(json={"type": "array", "items": {"type": "string", "minLength": 200}, "minItems": 3})
+FREE = Form(json={"type": "array", "items": {"type": "string"}, "minItems": 50})
+COUNTED = Form(json={"type": "array", "items": {"type": "string", "minLength": 60}, "minItems": 50})
+LONG = Form(json={"type": "array", "items": {"type": "string", "minLength": 400}, "minItems": 3})
 PROMPT = [7, 7, 7]
 
 
@@ -151,13 +152,15 @@ def test_masks_of_free_texts_stay_where_they_are(grammars: Grammars) -> None:
         assert (masks == [expected(sequence) for sequence in sequences]).all()
         rows.catch_up()
         if step == 40:
+            followed = [each.followed for each in rows._held]
             rows.follow(sequences, there)
+            assert all(each.followed in followed for each in rows._held), "nobody had to be followed anew"
     assert (0, 0) in seen
     assert (1, 2) in seen
 
 
 def test_of_a_crowd_in_texts_that_count_some_catch_up_in_each_step(grammars: Grammars) -> None:
-    sequences, draw_from = sequences_of(grammars, [COUNTED] * 64), random.Random(1)
+    sequences, draw_from = sequences_of(grammars, [LONG] * 64), random.Random(1)
     for sequence in sequences:
         sequence.token_ids += grammars._tokenizer.encode('["').ids[1:]
     rows = FormRows(sequences)

@@ -1,7 +1,9 @@
 """Where a JSON text's next mask is the one before: held against masks that are made of all tokens."""
 
+import json
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from pagedchat.runtime.structured.free_texts import Bounds, SchemaPaths
 from pagedchat.runtime.structured.grammar import Grammar, fill_masks, num_words
 from pagedchat.runtime.structured.grammars import Grammars
 from pagedchat.runtime.structured.json_place import JsonPlace
+from pagedchat.runtime.structured.token_texts import TokenTexts
 from pagedchat.structured.params import StructuredOutputsParams as Form
 
 pytest.importorskip("llguidance")
@@ -38,8 +41,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/Part"}, "minItems": 2}},
         "required": ["parts"],
     },
-    "at least": {"type": "array", "items": TEXT | {"minLength": 300}, "minItems": 3},
-    "at most": {"type": "array", "items": TEXT | {"minLength": 3, "maxLength": 300}, "minItems": 3},
+    "at least": {"type": "array", "items": TEXT | {"minLength": 100}, "minItems": 3},
+    "at most": {"type": "array", "items": TEXT | {"minLength": 3, "maxLength": 100}, "minItems": 3},
     "anything": {"type": "array", "items": {}, "minItems": 9},
 }
 
@@ -48,6 +51,22 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 def grammars() -> Grammars:
     tokenizer = Tokenizer.from_file(str(bundled.folder() / "tokenizer.json"))
     return Grammars(tokenizer, VOCAB_SIZE, [EOS])
+
+
+@cache
+def kinds(texts: TokenTexts) -> list[tuple[bool, bool, bool, bool, bool]]:
+    """What each token does to a text, so that rare ones can come as often as others; first whether it begins one."""
+    said = [texts.of(token) or b"" for token in range(VOCAB_SIZE)]
+    return [
+        (each[:1] == b'"', b'"' in each, b"\\" in each, max(each, default=0) > 127, len(each) > 9) for each in said
+    ]
+
+
+def any_of(draw: random.Random, texts: TokenTexts, tokens: list[int]) -> int:
+    """First a kind, then a token of it."""
+    of = kinds(texts)
+    kind = draw.choice(sorted({of[token] for token in tokens}))
+    return draw.choice([token for token in tokens if of[token] == kind])
 
 
 def mask_of(grammar: Grammar, sequence: Sequence) -> np.ndarray:
@@ -69,11 +88,11 @@ def walk(
         allowed = np.nonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:VOCAB_SIZE])[0].tolist()
         others = [token for token in allowed if not place.plain[token] and token != EOS]
         plain = [token for token in allowed if place.plain[token]]
-        begin = [token for token in others if (place._texts.of(token) or b"").startswith(b'"')]
+        begin = [token for token in others if kinds(place._texts)[token][0]]
         if place.room < 0 and begin:
             others = begin
         keeps_on = plain and (not others or draw.random() < (0.8 if place.room >= 0 else 0.3))
-        token = draw.choice(plain if keeps_on else others or [EOS])
+        token = any_of(draw, place._texts, plain if keeps_on else others or [EOS])
         if token == EOS:
             return
         yield place, sequence, token, mask
@@ -83,7 +102,7 @@ def walk(
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_where_it_says_so_the_mask_stays(grammars: Grammars, name: str) -> None:
     grammar, passed = grammars.compile(Form(json=SCHEMAS[name])), 0
-    for seed in range(6):
+    for seed in range(4):
         unread: list[int] = []
         before = None
         for place, _, token, mask in walk(grammar, seed):
@@ -97,6 +116,37 @@ def test_where_it_says_so_the_mask_stays(grammars: Grammars, name: str) -> None:
             place.read(token)
             unread, before = [], None
     assert passed > 20
+
+
+def test_what_is_plain_stands_for_itself(grammars: Grammars) -> None:
+    """Whatever the model, and wherever in a text it is."""
+    texts = grammars._texts_of(grammars._vocabulary_of_model())
+    free = Sequence(1)
+    free.token_ids = grammars._tokenizer.encode('["a').ids[1:]
+    mask = mask_of(grammars.compile(Form(json=SCHEMAS["a list"])), free)
+    allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[:VOCAB_SIZE]
+    num_plain = 0
+    for token in range(VOCAB_SIZE):
+        said = texts.of(token)
+        if texts.plain[token]:
+            num_plain += 1
+            assert said is not None
+            assert allowed[token]
+            assert len(said.decode()) == texts.plain[token]
+            assert json.loads(b'"%s"' % said) == said.decode()
+    assert num_plain > VOCAB_SIZE // 2
+    assert texts.most_bytes == max(len(texts.of(token) or b"") for token in range(VOCAB_SIZE))
+
+
+def test_a_key_is_no_text(grammars: Grammars) -> None:
+    grammar = grammars.compile(Form(json={"type": "object", "additionalProperties": TEXT}))
+    assert grammar._places is not None
+    place, said = grammar._places.begin(), b""
+    for token in grammars._tokenizer.encode('{"a key": "a text", "another": ["').ids[1:]:
+        said += place._texts.of(token) or b""
+        place.read(token)
+        is_value = said.count(b'"') == 3
+        assert place.is_free is is_value, said
 
 
 @pytest.mark.parametrize("name", ["a list", "an object", "references", "anything"])
@@ -141,11 +191,12 @@ def test_of_other_texts_nothing_is_said(grammars: Grammars, item: dict[str, Any]
 def test_a_token_that_is_no_text_and_bytes_that_are_no_characters_end_all_knowledge(grammars: Grammars) -> None:
     grammar = grammars.compile(Form(json=SCHEMAS["a list"]))
     assert grammar._places is not None
-    begin = grammars._tokenizer.encode('["one').ids
+    begin = grammars._tokenizer.encode('["one').ids[1:]
     for last in (EOS, grammars._tokenizer.token_to_id("<0xFF>") or EOS):
         place = grammar._places.begin()
-        for token in [token for token in begin if place._texts.of(token) is not None]:
+        for token in begin:
             place.read(token)
+        assert place.is_free
         place.read(last)
         assert place.is_lost
         assert place.room < 0
