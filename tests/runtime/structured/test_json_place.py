@@ -55,7 +55,7 @@ def grammars() -> Grammars:
 
 @cache
 def kinds(texts: TokenTexts) -> list[tuple[bool, bool, bool, bool, bool]]:
-    """What each token does to a text, so that rare ones can come as often as others; first whether it begins one."""
+    """What each token does to a text, so that rare ones may come as often as others; first: if it begins one."""
     said = [texts.of(token) or b"" for token in range(VOCAB_SIZE)]
     return [
         (each[:1] == b'"', b'"' in each, b"\\" in each, max(each, default=0) > 127, len(each) > 9) for each in said
