@@ -53,6 +53,9 @@ def commit(scheduled: list[ScheduledSequence], token_ids: list[list[int]], block
             num_decode += count
         else:
             num_prefill += count
+        if len(seq.token_ids) + len(tokens) < seq.stop_length and seq.stop_token_ids.isdisjoint(tokens):
+            seq.token_ids += tokens
+            continue
         for token in tokens:
             seq.token_ids.append(token)
             if token in seq.stop_token_ids or len(seq.token_ids) >= seq.stop_length:

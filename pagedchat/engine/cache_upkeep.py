@@ -57,13 +57,14 @@ class CacheUpkeep:
 
     def __call__(self) -> None:
         """For a runner that has the time for it, once the batch is queued: all of it, noting how long it takes."""
-        if self._chunks:
+        if self._chunks or self._drafts.is_late:
             started = self._clock()
             self.finish()
             self.seconds = self._clock() - started
 
     def finish(self) -> None:
-        """Make the blocks of the batch findable, and hash what the next one will look up, unless that is done."""
+        """Make the blocks of the batch findable, hash what the next one will look up, and index what its drafts are
+        looked up in, unless that is done."""
         chunks = self._chunks
         if chunks:
             self._chunks = []
@@ -72,6 +73,7 @@ class CacheUpkeep:
             if self._drafts.is_on:
                 self._drafts.take_in(chunks)
             self._hash_waiting(sum([part.num_tokens for part in chunks]))
+        self._drafts.index_late()
 
     def _hash_waiting(self, num_tokens: int) -> None:
         """Of the next prompts about as many tokens as this batch has: a device that is busy for longer has more."""

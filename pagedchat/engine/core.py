@@ -356,10 +356,10 @@ class EngineCore:
         return batch
 
     def _plan_upkeep(self, batch: SchedulerOutput) -> None:
-        """Blocks of prompts that it fills are to become findable while it runs, or after it."""
+        """Blocks of prompts that it fills are to become findable while it runs, or after it, and more like it."""
         chunks = [item for item in batch.scheduled if item.num_tokens > 1 and not item.draft]
-        batch.meanwhile = self._upkeep if chunks else None
-        if chunks:
+        batch.meanwhile = self._upkeep if chunks or self.scheduler.drafts.is_late else None
+        if batch.meanwhile is not None:
             self._upkeep.begin(chunks)
 
     def _update(self, scheduled: list[ScheduledSequence], output: ModelRunnerOutput) -> Batch:

@@ -20,6 +20,7 @@ class Dictated:
 
     def __init__(self, runner: ModelRunner) -> None:
         self._runner = runner
+        self._verifier = runner if isinstance(runner, DraftVerifier) else None
         self.texts: dict[int, list[int]] = {}
         """Sequence -> what its reply is to be."""
 
@@ -29,15 +30,11 @@ class Dictated:
 
     def most_rows(self, sequences: list[Sequence], longest: int, wanted: int) -> int:
         """See `engine.output.DraftVerifier`."""
-        if not isinstance(self._runner, DraftVerifier):
-            return wanted
-        return self._runner.most_rows(sequences, longest, wanted)
+        return wanted if self._verifier is None else self._verifier.most_rows(sequences, longest, wanted)
 
     def verify(self, batch: SchedulerOutput) -> ModelRunnerOutput | None:
         """See `engine.output.DraftVerifier`."""
-        if not isinstance(self._runner, DraftVerifier):
-            return None
-        verified = self._runner.verify(batch)
+        verified = None if self._verifier is None else self._verifier.verify(batch)
         return None if verified is None else self._dictate(batch, verified)
 
     def _dictate(self, batch: SchedulerOutput, output: ModelRunnerOutput) -> ModelRunnerOutput:

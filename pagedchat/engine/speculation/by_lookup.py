@@ -9,6 +9,9 @@ new; so the draft goes on at that distance, past the token that was changed::
     reply       | def  total ( items , rate ) : ...
                                         ^ drafted "tax", got "rate": the next draft begins with ")"
 
+What a draft has brought is indexed while the device is busy with the next one, which thus begins sooner, and misses
+nothing but what repeats within these few tokens.
+
 Knows tokens and whether drafts pay; no blocks, no model.
 """
 
@@ -27,11 +30,16 @@ _ENOUGH_COPIED = 4
 
 
 class _LookupDrafting(Drafting):
-    __slots__ = ("distance", "has_hit", "has_strayed", "lookup", "misses", "num_copied", "num_right", "num_tried")
+    __slots__ = (
+        "distance", "has_hit", "has_strayed", "lookup", "misses", "num_brought", "num_copied", "num_right",
+        "num_tried",
+    )  # fmt: skip
 
     def __init__(self, arrival: int, config: SpeculationConfig) -> None:
         super().__init__(arrival)
         self.lookup = PromptLookup(config.prompt_lookup_max, config.prompt_lookup_min)
+        self.num_brought = 0
+        """Tokens that the step with the last draft has brought."""
         self.misses = 0
         """Drafts in a row of which nothing was accepted."""
         self.has_hit = False
@@ -61,6 +69,7 @@ class _LookupDrafting(Drafting):
 
     def hear(self, num_drafted: int, num_accepted: int) -> None:
         """So many tokens of the last draft were right."""
+        self.num_brought = num_accepted + 1
         self.num_right = _KEPT * self.num_right + num_accepted
         self.num_tried = _KEPT * self.num_tried + min(num_accepted + 1, num_drafted)
         self.chance = bounded(self.num_right / self.num_tried)
@@ -84,6 +93,8 @@ class ByLookup:
     def __init__(self, config: SpeculationConfig) -> None:
         self._config = config
         self._books: Books[_LookupDrafting] = Books()
+        self._late: list[tuple[PromptLookup, list[int]]] = []
+        """What is to be indexed yet, and the tokens."""
 
     def plan(self, seq: Sequence, most: int, num_sequences: int, worth: Worth | None) -> Plan:
         """What is found for it.
@@ -99,12 +110,15 @@ class ByLookup:
         if len(token_ids) < drafting.resume_at:
             plan.rest = drafting.resume_at - len(token_ids)
             return plan
-        if most <= 0 or not drafting.lookup.catch_up(token_ids):
+        if most <= 0 or not self._index(drafting, token_ids):
             return plan
         # Agreements of few tokens, which chance brings about, are no reason to begin, nor to leave a text.
         is_choosy = drafting.misses or drafting.is_copying or (worth is not None and not drafting.has_hit)
-        at = drafting.place(token_ids, self._config.prompt_lookup_max if is_choosy else 0)
-        if at < 0:
+        needed = self._config.prompt_lookup_max if is_choosy else self._config.prompt_lookup_min
+        at = drafting.place(token_ids, needed)
+        if at < 0:  # each token more can make the agreement longer by one
+            plan.rest = max(1, needed - drafting.lookup.agreed)
+            drafting.resume_at = len(token_ids) + plan.rest
             return plan
         if worth is not None:
             drafting.chance = max(drafting.chance, FIRST_CHANCE) if drafting.misses else drafting.chance
@@ -115,6 +129,24 @@ class ByLookup:
         plan.tokens = continued(token_ids, at, most)
         plan.length, plan.chance = most, drafting.chance
         return plan
+
+    def _index(self, drafting: _LookupDrafting, token_ids: list[int]) -> bool:
+        """What is new, now or soon; False if more is left than that."""
+        if 1 < drafting.lookup.num_behind(token_ids) <= drafting.num_brought:
+            self._late.append((drafting.lookup, token_ids))
+            return True
+        return drafting.lookup.catch_up(token_ids)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether `index_late` has anything to do."""
+        return len(self._late) > 0
+
+    def index_late(self) -> None:
+        """What was left for later: while a device is busy, or else before the next draft."""
+        for lookup, token_ids in self._late:
+            lookup.catch_up(token_ids)
+        self._late.clear()
 
     def take_in(self, seq: Sequence) -> None:
         """Index the tokens of a sequence that may want drafts later."""

@@ -106,6 +106,15 @@ class Drafts:
             if self._method(part.sequence) == "lookup":
                 self._by_lookup.take_in(part.sequence)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether something about the last drafts is to be done beside the device (`index_late`)."""
+        return self._by_lookup.is_late
+
+    def index_late(self) -> None:
+        """See `ByLookup.index_late`."""
+        self._by_lookup.index_late()
+
     # --- before the step ----------------------------------------------------------------------------
 
     def note(self, batch: list[ScheduledSequence], block_ops: list[BlockOp]) -> None:
@@ -145,6 +154,7 @@ class Drafts:
         self._taken.clear()
         if not self._wanted(batch):
             return False
+        self.index_late()  # of a step that was not run with what was planned for it
         decodes = [part for part in batch if _is_decode(part)]
         count = len(decodes)
         left = min(budget, self._most_rows - count, self.worth.most_drafted if self.worth else budget)
@@ -212,8 +222,9 @@ class Drafts:
             del plan.tokens[plan.length :]
 
     def _pay(self, planned: list[Plan], num_passes: int, num_sequences: int) -> bool:
-        """Whether these pay together, with so many passes of the draft model."""
-        if self.worth is None or not planned:
+        """Whether these pay together, with so many passes of the draft model; so do those that were cut to what
+        pays."""
+        if self.worth is None or not planned or (self._verifier is not None and not num_passes):
             return True
         if num_passes and self._by_model is not None and self._by_model.is_new:
             return self.worth.can_try

@@ -26,6 +26,12 @@ class PromptLookup:
         """Run of tokens -> where its last token stood last."""
         self._before: list[int] = []
         """For each token that is indexed where the same run ended the time before; -1: nowhere."""
+        self.agreed = 0
+        """Tokens at the end that agreed with those of some place when one was last looked for, at most."""
+
+    def num_behind(self, token_ids: list[int]) -> int:
+        """How many tokens `catch_up` would take in."""
+        return len(token_ids) - 1 - len(self._before)
 
     def catch_up(self, token_ids: list[int], most: int = INDEXED_AT_ONCE) -> bool:
         """Take in what the sequence has got since, without its last token, which is what is looked for.
@@ -48,7 +54,8 @@ class PromptLookup:
         """What may come next.
 
         Args:
-            token_ids: as `catch_up` has taken them in, with one more at the end.
+            token_ids: as `catch_up` has taken them in, with one more at the end, or some more, which are found
+                when they are taken in.
             most: tokens.
             needed: that must agree at the end; `shortest` where that is more.
 
@@ -68,6 +75,7 @@ class PromptLookup:
             if agreeing > length:
                 best, length = at, agreeing
             at = self._before[at]
+        self.agreed = max(length, self._shortest - 1)
         return best + 1 if length >= max(needed, self._shortest) else -1
 
     def _agreement(self, token_ids: list[int], at: int) -> int:

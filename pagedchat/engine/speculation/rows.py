@@ -14,7 +14,8 @@ are right: by the same random number too, which goes by seed and position.
 Knows batches and runners; not where drafts come from, nor what becomes of them.
 """
 
-from typing import TypeVar
+from functools import cache
+from typing import TypeVar, cast
 
 from pagedchat.engine.output import (
     DraftVerifier,
@@ -36,8 +37,8 @@ def execute_in_rows(runner: ModelRunner, batch: SchedulerOutput) -> ModelRunnerO
     """
     if not any(part.draft for part in batch.scheduled):
         return runner.execute(batch)
-    if isinstance(runner, DraftVerifier):
-        verified = runner.verify(batch)
+    if knows_drafts(type(runner)):
+        verified = cast(DraftVerifier, runner).verify(batch)
         if verified is not None:
             return verified
     rows = [row for part in batch.scheduled for row in _rows_of(part)]
@@ -50,6 +51,13 @@ def execute_in_rows(runner: ModelRunner, batch: SchedulerOutput) -> ModelRunnerO
     if output.prompt_logprobs is not None:
         output.prompt_logprobs = _by_part(batch, output.prompt_logprobs)
     return output
+
+
+@cache
+def knows_drafts(kind: type) -> bool:
+    """Whether runners of this type are a `DraftVerifier`: found out once, since to look through one for what a
+    protocol wants takes longer than to schedule a step."""
+    return issubclass(kind, DraftVerifier)
 
 
 def _by_part(batch: SchedulerOutput, of_rows: list[list[_T]]) -> list[list[_T]]:

@@ -9,6 +9,8 @@ probability under the model, which is how often it is the token that was sampled
 Changes the parts of a batch and what was sampled; knows no blocks.
 """
 
+from operator import eq
+
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
 
 
@@ -31,9 +33,8 @@ def accepted(draft: list[int], sampled: list[int], stop_token_ids: frozenset[int
         sampled: what the model says after the token before the draft, and after each token of it.
         stop_token_ids: tokens that end the reply.
     """
-    kept = 0
-    for drafted, token in zip(draft, sampled, strict=False):
-        if drafted != token or token in stop_token_ids:
-            break
-        kept += 1
-    return sampled[: kept + 1]
+    as_sampled = [*map(eq, draft, sampled), False]  # what is behind the draft ends it
+    kept = sampled[: as_sampled.index(False) + 1]
+    if stop_token_ids.isdisjoint(kept):
+        return kept
+    return kept[: next(i for i, token in enumerate(kept) if token in stop_token_ids) + 1]

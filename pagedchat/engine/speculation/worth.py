@@ -53,8 +53,8 @@ _LIKELY = 0.5
 """Of what a draft model is expected to gain, that is counted on before it has read a text."""
 
 
-_ROWS_BITS = range(3, 8)
-"""Steps have 8 to 128 rows, where they go by rows."""
+_ROWS_BITS = range(3, 9)
+"""Steps have 8 to 256 rows, where they go by rows."""
 _Size = tuple[int, int]
 """What the cost of a step with drafts goes by: those of the same first number can be compared; bits of a count."""
 
@@ -162,14 +162,17 @@ class Worth:
             drafts: of each its length, not 0, and the chance of its tokens.
         """
         value, balance = self._step(num_sequences) / num_sequences, self._balance or 0.0
-        longest = max([length for length, _ in drafts])
+        lengths, chances = [length for length, _ in drafts], [chance for _, chance in drafts]
+        longest = max(lengths)
         cuts = [((1 << bits) - num_sequences) // len(drafts) for bits in _ROWS_BITS]
         best, most_gained = 0, 0.0
         for cut in sorted({min(cut, longest) for cut in cuts if cut > 0}):
-            cost = self._cost(num_sequences, sum([min(length, cut) for length, _ in drafts]))
-            gain = value * sum([expected(chance, min(length, cut)) for length, chance in drafts]) - cost
-            if gain > most_gained and cost <= balance:
-                best, most_gained = cut, gain
+            cut_lengths = [length if length < cut else cut for length in lengths]
+            cost = self._cost(num_sequences, sum(cut_lengths))
+            if cost <= balance:
+                gain = value * sum(map(expected, chances, cut_lengths)) - cost
+                if gain > most_gained:
+                    best, most_gained = cut, gain
         return best
 
     @property

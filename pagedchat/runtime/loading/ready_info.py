@@ -19,7 +19,7 @@ from pagedchat.runtime.loading.pool_size import PoolSize
 from pagedchat.runtime.loading.precision import Precision
 from pagedchat.runtime.step.sizes import StepSizes
 
-MOST_ROWS_ON_GPU = 128
+MOST_ROWS_ON_GPU = 256
 """Tokens of a step with drafts: a pass over as many takes little longer than one over few."""
 
 

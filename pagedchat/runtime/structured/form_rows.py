@@ -1,4 +1,5 @@
 """Replies with a form in steps that follow one another: their masks, made as soon as the tokens before are known.
+A mask that stays as it was (`json_place`) is not made again, nor is its reply followed until it has to be.
 
 Nobody compares replies there, which grow: who begins the steps knows that each reply goes on with the token that
 was chosen for it, and drops what was begun where that is not so. Knows no logits and no device.
@@ -7,12 +8,16 @@ was chosen for it, and drops what was begun where that is not so. Knows no logit
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
-from operator import add, itemgetter
+from operator import itemgetter
 from typing import cast
 
 from pagedchat.engine.sequence import Sequence
 from pagedchat.runtime.structured.grammar import Grammar, follow_all
+from pagedchat.runtime.structured.json_place import JsonPlace
 from pagedchat.runtime.structured.mask_jobs import Followed, MaskJobs, MaskRows
+
+_TURNS = 32
+"""Steps in which all that are left behind have caught up once."""
 
 
 @dataclass(slots=True)
@@ -23,6 +28,17 @@ class _Held:
     followed: Followed
     row: int
     """Of its mask."""
+
+    @property
+    def num_followed(self) -> int:
+        """Tokens of the sequence up to which it is followed."""
+        return self.sequence.num_prompt_tokens + len(self.followed.token_ids)
+
+    def catch_up(self, end: int) -> None:
+        """Follow it up to its token `end`, which it has."""
+        start = self.num_followed
+        if start < end:
+            self.followed.take(self.sequence.token_ids[start:end])
 
 
 class FormRows:
@@ -41,8 +57,14 @@ class FormRows:
         self._held: list[_Held] = []
         self._jobs = MaskJobs([])
         """What is made of each of `_held`."""
-        self._replies: list[list[int]] = []
-        self._prompt_lens: list[int] = []
+        self._places: list[JsonPlace | None] = []
+        self._are_free = False
+        """Whether all of these replies are in the midst of texts that may be any."""
+        self._ends: list[int] = []
+        """Of each of `_held`, how long its sequence is by the masks that were made last,"""
+        self._masks: MaskRows | None = None
+        """and where these are."""
+        self._turn = 0
         self._of_held: Callable[[list[int]], list[int]] = list
         """Takes theirs out of a column of all sequences."""
 
@@ -71,51 +93,103 @@ class FormRows:
         ]
         followed = follow_all(masks, replies)
         held = [_Held(sequence, each, row) for each, (_, sequence, row) in zip(followed, replies, strict=True)]
-        self._note(sequences, sorted(held, key=lambda each: id(each.followed.lexer)))
+        held.sort(key=lambda each: id(each.followed.lexer))
+        self._masks = masks
+        self._note(sequences, held, [each.num_followed for each in held])
 
-    def go_on(self, sequences: list[Sequence], starts: list[int], token_ids: list[int], masks: MaskRows) -> bool:
+    def go_on(
+        self, sequences: list[Sequence], starts: list[int], token_ids: list[int], masks: MaskRows
+    ) -> range | None:
         """Make the masks of replies that will be longer by one token than they were, before they are.
 
         Args:
             sequences: as of `follow`.
             starts: where in each the token will be.
             token_ids: which it is.
-            masks: as of `follow`.
+            masks: those of the step before; written.
 
         Returns:
-            False if that cannot be: `follow` will do it once they are, and has the words for it.
+            Rows of masks among which all are that have changed; None if it cannot be done: `follow` will do it once
+            the replies have their tokens, and has the words for it.
         """
         if sequences is not self._sequences:
             self._leave_out(sequences)
-        jobs = self._jobs
-        if list(map(add, map(len, self._replies), self._prompt_lens)) != self._of_held(starts):
-            return False
+        if masks != self._masks or self._ends != self._of_held(starts):
+            return None
         tokens = self._of_held(token_ids)
-        if not self._stops.isdisjoint(tokens):
-            goes_on = [
-                token not in each.sequence.stop_token_ids for each, token in zip(self._held, tokens, strict=True)
-            ]
-            jobs, tokens = MaskJobs(list(compress(jobs.replies, goes_on))), list(compress(tokens, goes_on))
-        jobs.make(masks, tokens)
-        if not jobs.any_failed():
-            return True
-        for each in self._held:
-            if each.followed.matcher.is_error():
-                cast(Grammar, each.sequence.grammar).forget(each.sequence)
-        return False
+        changed = self._changed(tokens)
+        if changed and not self._follow_some(changed, tokens, masks):
+            return None
+        self._ends = [end + 1 for end in self._ends]
+        rows = [self._held[i].row for i in changed]
+        return range(min(rows), max(rows) + 1) if rows else range(0)
+
+    def _changed(self, tokens: list[int]) -> list[int]:
+        """Which of `_held` have other masks behind these tokens, and go on at all."""
+        if self._are_free and self._are_plain(tokens):
+            return []
+        changed = [
+            i
+            for i, (place, token) in enumerate(zip(self._places, tokens, strict=True))
+            if place is None or not place.passes(token)
+        ]
+        if self._stops.isdisjoint(tokens):
+            return changed
+        return [i for i in changed if tokens[i] not in self._held[i].sequence.stop_token_ids]
+
+    def _are_plain(self, tokens: list[int]) -> bool:
+        """All of them, to replies that are in the midst of free texts."""
+        place = self._places[0]
+        return place is not None and all(map(place.plain.__getitem__, tokens))
+
+    def _follow_some(self, which: list[int], tokens: list[int], masks: MaskRows) -> bool:
+        """Make the masks of some of `_held`; False if that cannot be."""
+        jobs, held = self._jobs, [self._held[i] for i in which]
+        if len(held) < len(self._held):
+            jobs = MaskJobs([jobs.replies[i] for i in which])
+        for each, i in zip(held, which, strict=True):
+            each.catch_up(self._ends[i])
+        new = [tokens[i] for i in which]
+        jobs.make(masks, new)
+        if jobs.any_failed():
+            for each in self._held:
+                if each.followed.matcher.is_error():
+                    cast(Grammar, each.sequence.grammar).forget(each.sequence)
+            return False
+        for each, token in zip(held, new, strict=True):
+            if each.followed.place is not None:
+                each.followed.place.read(token)
+        self._are_free = _are_free(self._places)
+        return True
+
+    def catch_up(self) -> None:
+        """Follow some of the replies that were left behind and will be needed, in turns, lest all that a crowd of
+        them lacks be due at once: for when there is time."""
+        if self._are_free:
+            return
+        self._turn = (self._turn + 1) % _TURNS
+        for each in self._held[self._turn :: _TURNS]:
+            place = each.followed.place
+            if place is not None and not place.is_free:
+                each.catch_up(len(each.sequence.token_ids))
 
     def _leave_out(self, sequences: list[Sequence]) -> None:
         """Those that have ended."""
         left = set(sequences)
-        self._note(sequences, [each for each in self._held if each.sequence in left])
+        stay = [each.sequence in left for each in self._held]
+        self._note(sequences, list(compress(self._held, stay)), list(compress(self._ends, stay)))
 
-    def _note(self, sequences: list[Sequence], held: list[_Held]) -> None:
+    def _note(self, sequences: list[Sequence], held: list[_Held], ends: list[int]) -> None:
         place_of = {sequence: place for place, sequence in enumerate(sequences)}
-        self._sequences, self._held = sequences, held
+        self._sequences, self._held, self._ends = sequences, held, ends
         self._jobs = MaskJobs([(each.followed, each.row) for each in held])
-        self._replies = [each.followed.token_ids for each in held]
-        self._prompt_lens = [each.sequence.num_prompt_tokens for each in held]
+        self._places = [each.followed.place for each in held]
+        self._are_free = _are_free(self._places)
         self._of_held = _taking([place_of[each.sequence] for each in held])
+
+
+def _are_free(places: list[JsonPlace | None]) -> bool:
+    return len(places) > 0 and all(place is not None and place.is_free for place in places)
 
 
 def _taking(places: list[int]) -> Callable[[list[int]], list[int]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import RequestError
+from pagedchat.runtime.structured.json_place import JsonPlaces
 from pagedchat.runtime.structured.lexers import Lexer, Lexers
 from pagedchat.runtime.structured.mask_jobs import Followed, MaskJobs, MaskRows
 
@@ -37,6 +38,7 @@ class Grammar:
         vocab_size: of the model.
         another: see `Lexers`.
         seconds: see `Lexers`.
+        places: where replies stand, if they are JSON texts of which that is of use.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class Grammar:
         vocab_size: int,
         another: "Callable[[], LLMatcher] | None" = None,
         seconds: float = 0.0,
+        places: JsonPlaces | None = None,
     ) -> None:
-        self._matcher = matcher
+        self._matcher, self._places = matcher, places
         self._lexers = Lexers(matcher, another, seconds)
         self._followed: WeakKeyDictionary[Sequence, Followed] = WeakKeyDictionary()
         self.vocab_size = vocab_size
@@ -56,11 +59,10 @@ class Grammar:
         reply = sequence.output_token_ids
         followed = self._followed.get(sequence)
         if followed is None or not _return_to(followed, reply):
-            followed = self._followed[sequence] = _begin_with(self._lexers.emptiest())
+            followed = self._followed[sequence] = self._begin_with(self._lexers.emptiest())
         new = reply[len(followed.token_ids) :]
         if new:
-            followed.matcher.consume_tokens(new)
-            followed.token_ids += new
+            followed.take(new)
         return followed
 
     def follow_elsewhere(self, sequence: Sequence) -> Followed | None:
@@ -69,8 +71,15 @@ class Grammar:
         lexer = None if before is None else self._lexers.instead_of(before.lexer)
         if lexer is None:
             return None
-        self._followed[sequence] = _begin_with(lexer)
+        self._followed[sequence] = self._begin_with(lexer)
         return self.follow(sequence)
+
+    def _begin_with(self, lexer: Lexer) -> Followed:
+        followed = Followed(
+            lexer.matcher.deep_copy(), lexer, None if self._places is None else self._places.begin()
+        )
+        lexer.followers.add(followed)
+        return followed
 
     def forget(self, sequence: Sequence) -> None:
         """Follow its reply no longer."""
@@ -127,17 +136,13 @@ def _make_once_more(rows: MaskRows, row: int, failed: Followed, grammar: Grammar
     raise RequestError(f"The reply cannot be held to its form any more: {why.rstrip('.')}.")
 
 
-def _begin_with(lexer: Lexer) -> Followed:
-    followed = Followed(lexer.matcher.deep_copy(), lexer)
-    lexer.followers.add(followed)
-    return followed
-
-
 def _return_to(followed: Followed, reply: list[int]) -> bool:
     """Go back to where the followed reply and this one part, which is their end as a rule. False: it cannot be."""
     known = followed.token_ids
     if known == reply[: len(known)]:
         return True
+    if followed.place is not None:
+        return False  # which cannot go back, and may have kept tokens from the matcher
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, reply, strict=False)))
     back = len(known) - same
     del known[same:]

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pagedchat.errors import InvalidValueError, RequestError
+from pagedchat.runtime.structured.free_texts import SchemaPaths
 from pagedchat.runtime.structured.grammar import Grammar, num_words
+from pagedchat.runtime.structured.json_place import JsonPlaces
+from pagedchat.runtime.structured.token_texts import TokenTexts
 from pagedchat.structured.params import Form, StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ class Grammars:
         self._vocab_size = vocab_size
         self._eos_token_ids = sorted(eos_token_ids)
         self._vocabulary: LLTokenizer | None = None
+        self._texts: TokenTexts | None = None
+        """Of its tokens."""
         self._kept: OrderedDict[Form, Future[Grammar]] = OrderedDict()
         """Those that are being compiled, too."""
         self._lock, self._vocabulary_lock = threading.Lock(), threading.Lock()
@@ -97,7 +102,20 @@ class Grammars:
         matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         if matcher.is_error() or not row.any():
             raise _refused(form, matcher.get_error() or _NO_EXTENSION)
-        return Grammar(matcher, self._vocab_size, beginning, seconds)
+        return Grammar(matcher, self._vocab_size, beginning, seconds, self._places_of(form, vocabulary))
+
+    def _places_of(self, form: Form, vocabulary: "LLTokenizer") -> JsonPlaces | None:
+        """Where replies of a form stand, if it is a JSON schema with texts that may be any."""
+        if form.kind != "json":
+            return None
+        schema = SchemaPaths(json.loads(form.text))
+        return JsonPlaces(schema, self._texts_of(vocabulary)) if schema.any_text() else None
+
+    def _texts_of(self, vocabulary: "LLTokenizer") -> TokenTexts:
+        with self._vocabulary_lock:
+            if self._texts is None:
+                self._texts = TokenTexts(vocabulary)
+            return self._texts
 
     def _vocabulary_of_model(self) -> "LLTokenizer":
         if self._tokenizer is None:

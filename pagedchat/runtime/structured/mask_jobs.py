@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pagedchat.runtime.structured.json_place import JsonPlace
 from pagedchat.runtime.structured.lexers import MOST_LEXERS, Lexer
 
 if TYPE_CHECKING:
@@ -28,8 +29,20 @@ class Followed:
 
     matcher: "LLMatcher"
     lexer: Lexer
+    place: JsonPlace | None = None
+    """Where in a JSON text it stands; None where that is of no use."""
     token_ids: list[int] = field(default_factory=list)
-    """Of the reply, as far as the matcher has them; always the same list."""
+    """Of the reply, as far as it is followed; always the same list. The matcher may lack some of them, those that
+    make no difference."""
+
+    def take(self, token_ids: list[int]) -> None:
+        """Follow the reply for some tokens more; the matcher says whether that was possible."""
+        read, place = token_ids, self.place
+        if place is not None and not place.read_plain(token_ids):
+            read = list(filter(place.read, token_ids))
+        if read:
+            self.matcher.consume_tokens(read)
+        self.token_ids += token_ids
 
 
 class MaskRows(NamedTuple):

@@ -75,3 +75,34 @@ def test_a_prompt_that_was_taken_in_beforehand_is_drafted_from_like_any_other():
     chat, other = Chat(TEXT), Chat(TEXT)
     chat.by_lookup.take_in(chat.seq)
     assert chat.drafts() == other.drafts()
+
+
+def test_what_a_draft_has_brought_is_indexed_beside_the_next_step_or_else_before_the_one_after():
+    for beside in (True, False):
+        chat, late = Chat([*TEXT[:50], NEW]), 0
+        while chat.num_done < 32:
+            chat.step()
+            late += chat.by_lookup.is_late
+            if beside:
+                chat.by_lookup.index_late()
+                assert not chat.by_lookup.is_late
+        drafting = chat.by_lookup._books.of(chat.seq)
+        assert drafting is not None
+        assert late > 0
+        # All but the last token and, where it waits for its turn, what the last step has brought.
+        assert drafting.lookup.num_behind(chat.seq.token_ids) <= drafting.num_brought * (1 if beside else 2)
+
+
+def test_where_nothing_agrees_nobody_looks_until_enough_could():
+    """Four tokens have to agree for a first draft that has to pay, and one more can with each token."""
+    chat, looked_at = Chat([*range(500, 520)], Worth(by_rows=True)), []
+    plan = chat.by_lookup.plan
+    for _ in range(9):
+        drafting = chat.by_lookup._books.of(chat.seq)
+        before = 0 if drafting is None else drafting.resume_at
+        plan(chat.seq, 15, 1, chat.worth)
+        drafting = chat.by_lookup._books.of(chat.seq)
+        assert drafting is not None
+        looked_at.append(drafting.resume_at != before)
+        chat.seq.token_ids.append(chat.reply[chat.num_done])
+    assert looked_at == [True, False, False] * 3

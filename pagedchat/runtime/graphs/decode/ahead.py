@@ -26,6 +26,7 @@ from pagedchat.ops.sampling.sample import NextDraw
 from pagedchat.ops.sampling.top_logprobs import LookUp
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.buckets import Bucket
+from pagedchat.runtime.graphs.decode.done import Done
 from pagedchat.runtime.graphs.decode.formed import FormedRows
 from pagedchat.runtime.graphs.decode.sharing import SharedRows
 from pagedchat.runtime.step.sampler import Choice
@@ -95,7 +96,7 @@ class RunningStep:
     """What computes it; the same for all that follow it."""
     number: int
     """Of the step: where its tokens are in the history."""
-    done: torch.cuda.Event | None = None
+    done: Done | None = None
     choice: Choice
     """How tokens are chosen."""
     asked_rows: int

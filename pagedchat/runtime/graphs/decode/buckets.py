@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pagedchat.ops.whole_step.plan import ONE_TURN
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_VERIFIED = (8, 16, 32, 64, 128)
+_VERIFIED = (8, 16, 32, 64, 128, 256)
 """Rows of steps that verify drafts: few sizes, each as long as the draft that fills it up."""
 _SHORTEST_CONTEXT = 256
 _USUALLY_FEW = 2
@@ -94,9 +94,20 @@ def verify_bucket(num_rows: int, longest: int, max_num_seqs: int, model_len: int
     sizes = verified_sizes(max_num_seqs)
     if not sizes or num_rows > sizes[-1] or longest > model_len:
         return None
-    rows = sizes[bisect_left(sizes, num_rows)]
+    return verify_buckets(longest, max_num_seqs, model_len)[bisect_left(sizes, num_rows)]
+
+
+def verify_buckets(longest: int, max_num_seqs: int, model_len: int) -> tuple[Bucket, ...]:
+    """Those for any number of rows, few first; arguments as those of `verify_bucket`."""
+    if longest > model_len:
+        return ()
     lens = context_lens(model_len)
-    return Bucket(rows, lens[bisect_left(lens, longest)], reads_rows=True)
+    return _verify_buckets(lens[bisect_left(lens, longest)], max_num_seqs)
+
+
+@cache
+def _verify_buckets(context_len: int, max_num_seqs: int) -> tuple[Bucket, ...]:
+    return tuple(Bucket(rows, context_len, reads_rows=True) for rows in verified_sizes(max_num_seqs))
 
 
 def bucket_of(

@@ -21,6 +21,7 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.beams import BeamSteps
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
+from pagedchat.runtime.graphs.decode.done import Done
 from pagedchat.runtime.graphs.decode.ruled import RuledSteps
 from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
@@ -84,7 +85,7 @@ class DecodeSteps:
         self._number = 0
         on_gpu = backend.device.type == "cuda"
         # One more than numbers that a step may have behind another: see `_following`.
-        self._events = [torch.cuda.Event() for _ in range(HISTORY_LEN + 1 if on_gpu else 0)]  # type: ignore[no-untyped-call]
+        self._events = [Done(backend.device) for _ in range(HISTORY_LEN + 1 if on_gpu else 0)]
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
         self.last_logits = torch.empty(0)

@@ -1,8 +1,10 @@
 """The way of masks to the device, for replies with a form in captured decodes.
 
 Masks are written straight into pinned memory. A copy takes them to the device beside the step that computes the
-logits they are for, on a stream of its own, and the launch that draws waits for it. There are a few pieces of
-memory, which take turns: one is written again when the step that read it has long been waited for.
+logits they are for, on a stream of its own, and the launch that draws waits for it. Steps that follow one another
+use the same piece of memory, of which only masks that have changed are written and copied: by the tokens that say
+which those are the step before has read them. Batches take turns with a few pieces: one is written again when
+whoever read it has long been waited for.
 
 Knows no forms and no tokens.
 """
@@ -44,6 +46,8 @@ class FormedRows:
     rows: FormRows
     mask_rows: torch.Tensor
     """`[num_seqs]`, int32, on the device: which mask each row of the step has, -1: none."""
+    piece: "MaskPiece | None" = None
+    """Where the masks of the last step are."""
 
     def masks_in(self, piece: MaskPiece) -> TokenMasks:
         """As they are on the device."""
@@ -81,11 +85,12 @@ class MaskMemory:
         self._turn = (self._turn + 1) % _NUM_PIECES
         return self._pieces[self._turn]
 
-    def send(self, piece: MaskPiece, num_masks: int) -> None:
-        """Queue taking the first masks to the device; what is queued from now on finds them there."""
-        if self._stream is None or piece.arrived is None:
+    def send(self, piece: MaskPiece, masks: range) -> None:
+        """Queue taking these masks to the device; what is queued from now on finds them there."""
+        if self._stream is None or piece.arrived is None or not masks:
             return
         side, event, rows = self._stream.cuda_stream, piece.arrived.cuda_event, piece.rows
-        copy_to_device(piece.there.data_ptr(), rows.address, num_masks * rows.row_bytes, side)
+        start = masks.start * rows.row_bytes
+        copy_to_device(piece.there.data_ptr() + start, rows.address + start, len(masks) * rows.row_bytes, side)
         record_event(event, side)
         wait_for_event(current_stream(self._device), event)

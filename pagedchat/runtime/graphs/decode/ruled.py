@@ -81,11 +81,13 @@ class RuledSteps:
             ruled: its rules.
             logits: `[num_seqs, vocab_size]`, that it leaves.
         """
-        piece = None
-        if ruled.forms is not None:  # the host follows the replies while the device computes the logits
-            piece = self._next_piece()
-            ruled.forms.rows.follow(running.sequences, piece.rows)
-        self._draw(running, ruled, logits, piece)
+        forms = ruled.forms
+        if forms is None:
+            self._draw(running, ruled, logits)
+            return
+        forms.piece = self._next_piece()  # the host follows the replies while the device computes the logits
+        forms.rows.follow(running.sequences, forms.piece.rows)
+        self._draw(running, ruled, logits, range(len(forms.rows)))
 
     @torch.inference_mode()
     def queue_early(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor) -> bool:
@@ -94,12 +96,15 @@ class RuledSteps:
         Returns:
             False, with nothing done, where it has to wait until sequences have those.
         """
-        if ruled.forms is None or ruled.has_long_bad_words:
+        forms = ruled.forms
+        if forms is None or forms.piece is None or ruled.has_long_bad_words:
             return False
-        piece = self._next_piece()
-        if not ruled.forms.rows.go_on(running.sequences, running.starts, running.token_ids, piece.rows):
+        masks = forms.piece.rows
+        changed = forms.rows.go_on(running.sequences, running.starts, running.token_ids, masks)
+        if changed is None:
             return False
-        self._draw(running, ruled, logits, piece)
+        self._draw(running, ruled, logits, changed)
+        forms.rows.catch_up()
         return True
 
     def _next_piece(self) -> MaskPiece:
@@ -108,10 +113,10 @@ class RuledSteps:
             self._masks = MaskMemory(max_num_seqs, vocab_size, self._device)
         return self._masks.next()
 
-    def _draw(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor, piece: MaskPiece | None) -> None:
-        number = -1
-        if ruled.forms is not None and piece is not None and self._masks is not None:
-            self._masks.send(piece, len(ruled.forms.rows))
+    def _draw(self, running: RunningStep, ruled: Ruled, logits: torch.Tensor, new_masks: range = range(0)) -> None:
+        piece, number = None if ruled.forms is None else ruled.forms.piece, -1
+        if piece is not None and self._masks is not None:
+            self._masks.send(piece, new_masks)
             number = piece.number
         known = ruled.draws.get(number)
         if known is None or known.logits is not logits:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pagedchat.jit.async_copy import copy_to_device
+from pagedchat.ops.common.launch import current_stream
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
 from pagedchat.runtime.graphs.decode.buckets import MAX_GROUPS, Bucket
@@ -36,8 +38,6 @@ _GROUP_WORDS = MAX_GROUPS + 4
 """Where groups of rows begin and the last one ends, and padding."""
 _NUM_COLUMNS = 4
 """Numbers of a row before its block table."""
-_NO_GROUPS = [0] * (_STEP_WORDS + _GROUP_WORDS)
-"""Step 0, in which no rows share a beginning."""
 _PADDING = pack_rows([SampleRow(temperature=0, stays=True)])
 """How a row is sampled that nobody has: nothing is drawn, nothing counted."""
 
@@ -84,17 +84,20 @@ class DraftRows:
 class _DraftCopy(NamedTuple):
     """The way of a bucket's rows to the device, through one of the pieces of pinned memory; views."""
 
-    numbers: np.ndarray[Any, np.dtype[np.int32]]
-    """From the step's number to the lengths."""
+    zeros: np.ndarray[Any, np.dtype[np.int32]]
+    """The step's number, groups without members, and what rows share."""
+    columns: np.ndarray[Any, np.dtype[np.int32]]
+    """`[3, num_seqs]`: tokens, positions, lengths."""
     tables: np.ndarray[Any, np.dtype[np.int32]]
     """`[num_seqs, max_blocks_per_seq]`."""
     sampling: np.ndarray[Any, np.dtype[np.int32]]
-    """`[num_seqs, ROW_WORDS]`."""
+    """`[num_seqs, ROW_WORDS]`; before all others."""
     stage: torch.Tensor
-    there: torch.Tensor
-    stage_of_all: torch.Tensor
-    """With the sampling rows, as `all_there`."""
-    all_there: torch.Tensor
+    """All of the piece."""
+    start: int
+    """First word behind the sampling rows,"""
+    end: int
+    """and the one behind the last."""
 
 
 class _TableCopy(NamedTuple):
@@ -202,32 +205,37 @@ class StateBuffers:
         if bucket not in self._draft_copies:
             self._draft_copies[bucket] = [self._draft_copy(bucket, stage) for stage in self._stages]
         copy = self._draft_copies[bucket][self._next_stage()]
-        columns = array("i", _NO_GROUPS)
-        columns.frombytes(bytes(4 * bucket.num_seqs))  # nothing is shared
-        columns.extend(_padded(rows.token_ids, bucket))
-        columns.extend(_padded_places(rows.positions, bucket))
-        copy.numbers[:] = columns
-        at, width = 0, copy.tables.shape[1]
-        for table, count in zip(rows.block_tables, rows.row_counts, strict=True):
-            copy.tables[at : at + count, : len(table)] = np.frombuffer(array("i", table[:width]), np.int32)
-            at += count
-        if rows.sampling is None:
-            copy.there.copy_(copy.stage, non_blocking=True)
-            return
-        copy.sampling[:at] = np.repeat(rows.sampling.numpy(), rows.row_counts, axis=0)
-        copy.sampling[at:] = _PADDING.numpy()
-        copy.all_there.copy_(copy.stage_of_all, non_blocking=True)
+        num_rows = len(rows.token_ids)
+        token_ids, positions, lens = copy.columns
+        copy.zeros.fill(0)
+        token_ids[:num_rows], token_ids[num_rows:] = array("i", rows.token_ids), 0
+        positions[:num_rows], positions[num_rows:] = array("i", rows.positions), -1
+        np.add(positions, 1, out=lens)
+        tables = _padded_tables(rows.block_tables, copy.tables.shape[1])
+        copy.tables[:num_rows, : tables.shape[1]] = tables.repeat(rows.row_counts, axis=0)
+        if rows.sampling is not None:
+            copy.sampling[:num_rows] = rows.sampling.numpy().repeat(rows.row_counts, axis=0)
+            copy.sampling[num_rows:] = _PADDING.numpy()
+        self._send(copy.stage, copy.start if rows.sampling is None else 0, copy.end)
+
+    def _send(self, stage: torch.Tensor, start: int, end: int) -> None:
+        """Queue a copy of these words of a piece of pinned memory to their places on the device."""
+        if self._on_gpu:
+            there, source = self._device.data_ptr() + 4 * start, stage.data_ptr() + 4 * start
+            copy_to_device(there, source, 4 * (end - start), current_stream(self._device.device))
+        else:
+            self._device[start:end] = stage[start:end]
 
     def _draft_copy(self, bucket: Bucket, stage: torch.Tensor) -> _DraftCopy:
         at, rows, words = self._borders(bucket), bucket.num_seqs, stage.numpy()
         return _DraftCopy(
-            numbers=words[at.step : at.tables],
+            zeros=words[at.step : at.columns + rows],
+            columns=words[at.columns + rows : at.tables].reshape(_NUM_COLUMNS - 1, rows),
             tables=words[at.tables : at.end].reshape(rows, at.width),
             sampling=words[: rows * ROW_WORDS].reshape(rows, ROW_WORDS),
-            stage=stage[at.step : at.end],
-            there=self._device[at.step : at.end],
-            stage_of_all=stage[: at.end],
-            all_there=self._device[: at.end],
+            stage=stage,
+            start=at.step,
+            end=at.end,
         )
 
     def take_tokens(self, bucket: Bucket, rows: list[int], tokens: torch.Tensor) -> None:
@@ -366,6 +374,16 @@ def _padded_places(positions: list[int], bucket: Bucket) -> list[int]:
     """Positions of all rows and their lengths."""
     places = positions + [-1] * (bucket.num_seqs - len(positions))
     return places + [position + 1 for position in places]
+
+
+def _padded_tables(block_tables: list[list[int]], most: int) -> "np.ndarray[Any, np.dtype[np.int32]]":
+    """`[len(block_tables), width]`, at most `most` blocks of each; zeros behind a table's end."""
+    width = min(max(map(len, block_tables)), most)
+    padding, flat = [0] * width, list[int]()
+    for table in block_tables:
+        flat += table[:width]
+        flat += padding[len(table) :]
+    return np.frombuffer(array("i", flat), np.int32).reshape(len(block_tables), width)
 
 
 def _words(tensor: torch.Tensor) -> Any:

@@ -16,7 +16,8 @@ from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence, Schedu
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling.sample_rows import pack_rows
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
-from pagedchat.runtime.graphs.decode.buckets import verified_sizes, verify_bucket
+from pagedchat.runtime.graphs.decode.buckets import verify_bucket, verify_buckets
+from pagedchat.runtime.graphs.decode.done import Done
 from pagedchat.runtime.graphs.decode.state_buffers import DraftRows, StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.step.block_moves import apply_block_ops
@@ -49,7 +50,7 @@ class VerifySteps:
     def __init__(self, store: StepStore, buffers: StateBuffers, backend: CudaAttention, sizes: StepSizes) -> None:
         self._store, self._buffers, self._backend = store, buffers, backend
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
-        self._done = torch.cuda.Event() if backend.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._done = Done(backend.device) if backend.device.type == "cuda" else None
         self.num_replays = 0
         """Steps run."""
 
@@ -63,11 +64,10 @@ class VerifySteps:
             wanted: rows, at most.
         """
         choice, most = choice_for(sequences), 0
-        for size in verified_sizes(self._max_num_seqs):
-            bucket = verify_bucket(size, longest, self._max_num_seqs, self._model_len)
-            if bucket is not None and self._store.serves(bucket, choice):
-                most = size
-            if size >= wanted:
+        for bucket in verify_buckets(longest, self._max_num_seqs, self._model_len):
+            if self._store.serves(bucket, choice):
+                most = bucket.num_seqs
+            if bucket.num_seqs >= wanted:
                 break
         return most
 
@@ -84,7 +84,9 @@ class VerifySteps:
         serving = None if bucket is None else self._store.get(bucket, choice_for(sequences))
         if serving is None:
             return None
-        self._move_blocks(batch)
+        if batch.block_ops:
+            self._move_blocks(batch)
+        self._backend.wait_for_swaps()
         self._buffers.upload_drafts(serving.bucket, _rows(parts, sequences, row_counts, serving))
         serving.step.replay()
         self.num_replays += 1
@@ -95,7 +97,6 @@ class VerifySteps:
     @torch.inference_mode()
     def _move_blocks(self, batch: SchedulerOutput) -> None:
         apply_block_ops(self._backend, batch.block_ops)
-        self._backend.wait_for_swaps()
 
     def finish(self, begun: BegunVerify) -> ModelRunnerOutput:
         """Wait for the tokens of the batch begun last: one for every row."""
@@ -123,7 +124,7 @@ def _rows(
     token_ids, positions = list[int](), list[int]()
     for seq, part in zip(sequences, parts, strict=True):
         token_ids.append(seq.token_ids[-1])
-        token_ids.extend(part.draft)
-        positions.extend(range(part.start, part.start + part.num_tokens))
+        token_ids += part.draft
+        positions += range(part.start, part.start + part.num_tokens)
     sampling = pack_rows(op_rows(rows_of(sequences))) if serving.choice == "drawn" else None
     return DraftRows(token_ids, positions, [seq.block_table for seq in sequences], row_counts, sampling)
