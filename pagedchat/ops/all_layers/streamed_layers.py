@@ -128,6 +128,12 @@ class StreamedLayers:
         }
 
 
+def is_aligned(model: ModelTensors, caches: list[LayerCache]) -> bool:
+    """Whether all that the kernel copies starts at 16 bytes; arguments as of `StreamedLayers`."""
+    layers = zip(model.layers, caches, strict=True)
+    return all(number % 16 == 0 for layer, cache in layers for number in _addresses(layer, cache))
+
+
 def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
     first, second = layer.norms_before
     heads = layer.head_norms

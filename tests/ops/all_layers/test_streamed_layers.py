@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
-from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
+from pagedchat.ops.all_layers.streamed_layers import StreamedLayers, is_aligned
 from pagedchat.ops.products.model_tensors import Product
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, SHAPES, random_model, random_state
@@ -69,6 +69,17 @@ def test_on_a_cpu_parts_of_few_bits_are_those_of_the_floats_that_they_stand_for(
 def as_floats(product: Product) -> Product:
     assert isinstance(product.weight, QuantizedWeight)
     return Product(product.weight.dequantized(torch.float16), product.bias)
+
+
+def test_scales_that_start_between_16_bytes_are_noticed() -> None:
+    tensors, caches = random_model(FEW_BITS_SHAPES["int8"], torch.float16, num_layers=2)
+    assert is_aligned(tensors, caches)
+    last = tensors.layers[-1]
+    weight = last.down.weight
+    assert isinstance(weight, QuantizedWeight)
+    longer = torch.cat((weight.scales[:1], weight.scales))
+    odd = replace(last, down=Product(replace(weight, scales=longer[1:])))
+    assert not is_aligned(replace(tensors, layers=[tensors.layers[0], odd]), caches)
 
 
 @pytest.mark.gpu
