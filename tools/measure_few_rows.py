@@ -1,8 +1,9 @@
 """The launches of a decode step of few chats alone: `python -m tools.measure_few_rows [FORM ...] [ROWS ...]`.
 
 Of Llama-3.1-8B's shape in one graph, with random weights in float16, int8, fp8 and int4 (groups of 128 with
-minimums, a head of int8), one row by default: all of a step and its products alone, in milliseconds; and each
-product by itself, one launch behind another over the weights of all layers, in microseconds. Changes nothing.
+minimums; queries, keys, values and the head in int8, as `--quantize` has it), one row by default: all of a step and
+its products alone, in milliseconds; with all layers in one launch, where there is one; and each product by itself,
+one launch behind another over the weights of all layers, in microseconds. Changes nothing.
 """
 
 import sys
@@ -12,13 +13,18 @@ from statistics import median
 
 import torch
 
+from pagedchat.jit.driver import gpu
+from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
+from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
-from pagedchat.ops.quantized.weight import FP8, QuantizedWeight, Weight
+from pagedchat.ops.quantized.weight import FP8, QuantizedWeight, Weight, form_of
 from pagedchat.ops.sampling.decode_state import DecodeState
 
 LAYERS, WIDTH, MIDDLE, VOCABULARY = 32, 4096, 14336, 128256
@@ -47,7 +53,9 @@ def _report(step: "Step", about: str) -> None:
     whole, alone = _time(lambda: step.run(True)), _time(lambda: step.run(False))
     each = ", ".join(f"{name} {1e3 * _time(chain) / LAYERS:.2f}" for name, chain in step.chains.items())
     head = 1e3 * _time(step.head)
-    print(f"{about}: step {whole:.3f} ms, products {alone:.3f}; us: {each}, head {head:.1f}", flush=True)
+    layers = step.streamed()
+    one = "" if layers is None else f", all layers in one launch {_time(lambda: step.run_streamed(layers)):.3f}"
+    print(f"{about}: step {whole:.3f} ms{one}, products {alone:.3f}; us: {each}, head {head:.1f}", flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +74,12 @@ class Weights:
         heads = (HEADS + 2 * KV_HEADS) * HEAD_SIZE
         sizes = {"qkv": (heads, WIDTH), "out": (WIDTH, HEADS * HEAD_SIZE), "up": (2 * MIDDLE, WIDTH)}
         sizes["down"] = (WIDTH, MIDDLE)
-        layers = {name: [_weight(form, *size) for _ in range(LAYERS)] for name, size in sizes.items()}
-        return cls(**layers, head=_weight("int8" if form == "int4" else form, VOCABULARY, WIDTH))
+        outer = "int8" if form == "int4" else form
+        forms = {"qkv": outer}
+        layers = {
+            name: [_weight(forms.get(name, form), *size) for _ in range(LAYERS)] for name, size in sizes.items()
+        }
+        return cls(**layers, head=_weight(outer, VOCABULARY, WIDTH))
 
 
 def _weight(form: str, num_rows: int, width: int) -> Weight:
@@ -134,6 +146,38 @@ class Step:
             self._out(layer)
             self._down(layer, self._up(layer))
         self.head()
+
+    def streamed(self) -> StreamedLayers | None:
+        """All layers in one launch; None where it has no code for them."""
+        layer, on = self._layer(0), gpu(torch.cuda.current_device())
+        forms = {"form": form_of(layer.out.weight), "qkv_form": form_of(layer.qkv.weight)}
+        shape = LayersShape.of(layer.sizes, BLOCK_SIZE, **forms)
+        plan = plan_layers(shape, len(self._hidden), BUCKET, on.num_multiprocessors, on.shared_bytes)
+        if plan is None:
+            return None
+        layers = [self._layer(index) for index in range(LAYERS)]
+        head = self.weights.head
+        model = ModelTensors(layer.sizes, self._hidden, None, 0, self._rotations, layers, self._norm, head)
+        return StreamedLayers(model, list(zip(self._keys, self._values, strict=True)), plan)
+
+    def run_streamed(self, layers: StreamedLayers) -> None:
+        """Queue all of a step, its layers in one launch."""
+        layers(self._hidden, self._state)
+        self.head()
+
+    def _layer(self, index: int) -> LayerTensors:
+        sizes = ModelSizes(
+            num_layers=LAYERS, hidden=WIDTH, middle=MIDDLE, num_heads=HEADS, num_kv_heads=KV_HEADS,
+            head_dim=HEAD_SIZE, vocab_size=VOCABULARY, norm="rms", gated=True, activation="silu", rotary=True,
+        )  # fmt: skip
+        qkv, out, up, down = (
+            Product(weights[index])
+            for weights in (self.weights.qkv, self.weights.out, self.weights.up, self.weights.down)
+        )
+        return LayerTensors(
+            layer_idx=index, sizes=sizes, sliding_window=None, attention_norm=self._norm, qkv=qkv, out=out,
+            mlp_norm=self._norm, up=up, down=down, rotations=self._rotations,
+        )  # fmt: skip
 
     def head(self) -> None:
         """Queue the product with the vocabulary."""

@@ -32,14 +32,20 @@ def whole_step_cases() -> list[bool]:
         shape = SHAPES[family]
         plan = make(shape, len(positions), context_len, NUM_MULTIPROCESSORS, SHARED_LIMIT)
         results.append(_whole_step_case(family, positions, plan))
-    for kind, positions, normed_heads in (("qwen2.5", [300, -1], False), ("small, heads of 128", [40], True)):
+    for kind, positions, normed_heads in (
+        ("qwen2.5", [300, -1], False),
+        ("small, heads of 128", [40], True),
+        ("int4", [300], False),
+        ("int8", [40], False),
+        ("fp8", [300], False),
+    ):
         results.append(_all_layers_case(kind, positions, normed_heads=normed_heads))
     return results
 
 
 def _all_layers_case(kind: str, positions: list[int], *, normed_heads: bool) -> bool:
     """Two steps of all layers in one launch, so that every set of published numbers is met."""
-    shape = layers_case.SHAPES[kind]
+    shape = (layers_case.SHAPES | layers_case.FEW_BITS_SHAPES)[kind]
     plan = plan_layers(shape, len(positions), 512, NUM_MULTIPROCESSORS, SHARED_LIMIT)
     if plan is None:
         raise RuntimeError(f"no plan for {kind} {positions}")

@@ -139,8 +139,7 @@ __device__ __forceinline__ void collect_vectors(Shared& shared, const Layer& lay
 
 // The states of all warps put together and published; a thread has two elements of a head at a time. `warp`s have
 // left theirs in shared memory.
-__device__ __forceinline__ void publish_attended(const Shared& shared, const Task& task,
-                                                 const Published& published) {
+__device__ __forceinline__ void publish_attended(Shared& shared, const Task& task, const Published& published) {
   const Place place;
   constexpr int WORDS = HEAD_SIZE / 2;
 #pragma unroll 1
@@ -153,14 +152,14 @@ __device__ __forceinline__ void publish_attended(const Shared& shared, const Tas
 #pragma unroll
     for (int w = 0; w < NUM_WARPS; w++) {
       const float weight = exp2_below(shared.top[w][row], highest);
-      const float2 part = *reinterpret_cast<const float2*>(&shared.output[w][row][dim]);
+      const float2 part = *reinterpret_cast<const float2*>(&attention_memory(shared).output[w][row][dim]);
       all += weight * shared.total[w][row];
       sum.x += weight * part.x, sum.y += weight * part.y;
     }
     const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
     const uint32 word = pack_pair<Element>(sum.x * inverse, sum.y * inverse);
     const int head = task.kv_head * GROUP_SIZE + row;
-    const int at = Published::ATTENDED_AT + task.row() * padded(ATTENDED) + head * HEAD_SIZE + dim;
+    const int at = Published::ATTENDED_AT + task.row() * Order<OUT>::PADDED + head * HEAD_SIZE + dim;
     publish_copies(published, at, word, false);
     publish_copies(published, at, word, true);
     if (SPLITS > 1 && dim == 0) {
@@ -191,7 +190,8 @@ __device__ __forceinline__ void attend(Shared& shared, const Layer& layer, const
   warp.read_table(block_table, max_blocks, tile);
   collect_vectors(shared, layer, task, published, head_epsilon);
   warp.load_query([&](int row) -> const Element* { return row < GROUP_SIZE ? shared.vectors[row] : nullptr; });
-  warp.attend(paged, ScoreScale(scale, 0.0f), tile, context.end_tile, NUM_WARPS, shared.weights[place.warp]);
+  warp.attend(paged, ScoreScale(scale, 0.0f), tile, context.end_tile, NUM_WARPS,
+              attention_memory(shared).weights[place.warp]);
   warp.finish();
 #pragma unroll
   for (int t = 0; t < ROW_TILES; t++) {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void attend(Shared& shared, const Layer& layer, const
       if (row >= GROUP_SIZE) continue;
       if (place.g == 0)
         shared.top[place.warp][row] = warp.top[t][e], shared.total[place.warp][row] = warp.total[t][e];
-      float* to = shared.output[place.warp][row] + place.g;
+      float* to = attention_memory(shared).output[place.warp][row] + place.g;
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++) {
         to[16 * d] = warp.output[d][t][e];

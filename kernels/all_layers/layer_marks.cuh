@@ -32,13 +32,14 @@ __device__ __forceinline__ int list_runs(Shared& shared, const Share& share, con
       const int copy = i / TOKENS * Published::COPY, t = i % TOKENS;
       list(copy + Published::HALFWAY_AT + t * HIDDEN + share.first_stream * UNIT, share.num_stream * UNIT);
       list(copy + Published::STREAM_AT + t * HIDDEN + share.first_stream * UNIT, share.num_stream * UNIT);
-      list(copy + Published::MIDDLE_AT + t * padded(MIDDLE) + share.first_up * UNIT / 2, share.num_up * UNIT / 2);
+      list(copy + Published::MIDDLE_AT + t * Order<DOWN>::PADDED + share.first_up * UNIT / 2,
+           share.num_up * UNIT / 2);
     }
 #pragma unroll 1
     for (int i = 0; i < COPIES && task.exists(); i++) {
       constexpr int WIDTH = GROUP_SIZE * HEAD_SIZE;
       const int copy = i * Published::COPY;
-      list(copy + Published::ATTENDED_AT + task.row() * padded(ATTENDED) + task.kv_head * WIDTH, WIDTH);
+      list(copy + Published::ATTENDED_AT + task.row() * Order<OUT>::PADDED + task.kv_head * WIDTH, WIDTH);
       if (SPLITS > 1) {
         const int state = task.row() * Published::LSE_STRIDE + task.kv_head * GROUP_SIZE;
         list(copy + Published::LSE_AT + 2 * state, 2 * GROUP_SIZE);

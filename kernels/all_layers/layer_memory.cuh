@@ -28,10 +28,10 @@ struct Published {
 
   static constexpr int LSE_STRIDE = round_up(NUM_HEADS, 8);  // floats between rows
   static constexpr int ATTENDED_AT = 0;
-  static constexpr int LSE_AT = TOKENS * SPLITS * padded(ATTENDED);
+  static constexpr int LSE_AT = TOKENS * SPLITS * Order<OUT>::PADDED;
   static constexpr int HALFWAY_AT = LSE_AT + (SPLITS > 1 ? TOKENS * SPLITS * LSE_STRIDE * 2 : 0);
   static constexpr int MIDDLE_AT = HALFWAY_AT + TOKENS * HIDDEN;
-  static constexpr int STREAM_AT = MIDDLE_AT + TOKENS * padded(MIDDLE);
+  static constexpr int STREAM_AT = MIDDLE_AT + TOKENS * Order<DOWN>::PADDED;
   static constexpr int COPY = round_up(STREAM_AT + TOKENS * HIDDEN, 64);  // elements of a copy
   static constexpr int ELEMENTS = COPIES * COPY + TOKENS * QKV_ROWS;      // of a set
 
@@ -75,13 +75,40 @@ struct Context {
   float2 turn[HEAD_SIZE];    // of the elements of a vector: cosine and sine
 };
 
-struct Shared {
-  alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
-  alignas(16) float sums[2][NUM_WARPS][MOST_UNITS][TOKEN_ROWS];  // of a group of units; groups take turns
-  alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];              // pieces on their way from lane to lane
-  alignas(16) Element vectors[VECTORS][HEAD_SIZE];               // of a KV head
+// What the warps of a task leave for each other.
+struct AttentionMemory {
   alignas(16) Element weights[NUM_WARPS][8 * ROW_TILES * WEIGHT_STRIDE];
   alignas(16) float output[NUM_WARPS][GROUP_SIZE][OUTPUT_STRIDE];
+};
+
+#if LAYER_KIND
+// A unit's part in a slot, and the scales of it: of each run of its rows and then their minimums, or of its rows.
+struct Slot {
+  unsigned char rows[UNIT * ROW_STRIDE];
+  __half scales[LAYER_KIND == INT4_WEIGHTS ? 2 * UNIT * SLOT_RUNS : UNIT];
+};
+
+// A middle in the order of the weights, by the warps that multiply by it.
+struct InputMemory {
+  uint4 pieces[NUM_WARPS][Order<DOWN>::PIECES * WARP_RUNS * 4];
+};
+constexpr int OVERLAY_BYTES = sizeof(AttentionMemory) > sizeof(InputMemory) ? sizeof(AttentionMemory)
+                                                                            : sizeof(InputMemory);
+#endif
+
+struct Shared {
+#if LAYER_KIND
+  alignas(128) Slot ring[SLOTS];
+  // What attention leaves, or a middle. NOTE: between the last look at one and the first at the other lies a
+  // barrier: in `collect_vectors`, and in the norm of the feed-forward.
+  alignas(16) unsigned char overlay[OVERLAY_BYTES];
+#else
+  alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
+  alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];  // pieces on their way from lane to lane
+  AttentionMemory attention;
+#endif
+  alignas(16) float sums[2][NUM_WARPS][MOST_UNITS][TOKEN_ROWS];  // of a group of units; groups take turns
+  alignas(16) Element vectors[VECTORS][HEAD_SIZE];               // of a KV head
   float top[NUM_WARPS][8 * ROW_TILES], total[NUM_WARPS][8 * ROW_TILES];
   float squares[NUM_WARPS][TOKENS];
   alignas(16) Layer layers[MAX_LAYERS];
@@ -90,3 +117,14 @@ struct Shared {
   uint64 filled[SLOTS], read[SLOTS];  // of each slot of the ring
   uint64 collected, marked;           // a phase for each layer: half a layer has come; marks are visible
 };
+
+#if LAYER_KIND
+__device__ __forceinline__ AttentionMemory& attention_memory(Shared& shared) {
+  return *reinterpret_cast<AttentionMemory*>(shared.overlay);
+}
+__device__ __forceinline__ uint4* input_memory(Shared& shared, int warp) {
+  return reinterpret_cast<InputMemory*>(shared.overlay)->pieces[warp];
+}
+#else
+__device__ __forceinline__ AttentionMemory& attention_memory(Shared& shared) { return shared.attention; }
+#endif

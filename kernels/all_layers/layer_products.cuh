@@ -12,44 +12,6 @@ struct Reading {
   int turn = 0;
 };
 
-// A warp's part of the slot that comes next, times `pieces` of which those from FIRST on are for its first stage,
-// and for the second one those behind them, or the same. NUM_STAGES: those that are multiplied.
-template <int FIRST, int NUM_STAGES, bool PAIRS_UNITS, int STEPS>
-__device__ __forceinline__ void multiply_slot(UnitSums (&sums)[SLOT_STAGES], Shared& shared, const Place& place,
-                                              Reading& reading, const uint4 (&pieces)[STEPS]) {
-  const Element* from =
-      shared.ring[reading.at.stage][0] + place.g * ROW_STRIDE + place.warp * STEP + place.q * PIECE;
-  const uint32 read = shared_address(&shared.read[reading.at.stage]);
-  wait(shared_address(&shared.filled[reading.at.stage]), reading.at.parity);
-  reading.at.advance();
-  uint4 weights[NUM_STAGES * STAGE_STEPS];
-#pragma unroll
-  for (int i = 0; i < NUM_STAGES * STAGE_STEPS; i++) {
-    weights[i] = load_16(from + i / STAGE_STEPS * UNIT * ROW_STRIDE + i % STAGE_STEPS * NUM_WARPS * STEP);
-  }
-  const bool there = all_are_there(weights);
-  __syncwarp();  // the order that one lane arrives for
-  if (there && place.lane == 0) arrive(read);
-#pragma unroll
-  for (int s = 0; s < STAGE_STEPS; s++) {
-#pragma unroll
-    for (int stage = 0; stage < NUM_STAGES; stage++) {
-      sums[stage].add(pieces[FIRST + (PAIRS_UNITS ? s : stage * STAGE_STEPS + s)],
-                      weights[stage * STAGE_STEPS + s]);
-    }
-  }
-}
-
-// All slots of a row from SLOT on.
-template <int INNER, int SLOT = 0>
-__device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Shared& shared, const Place& place,
-                                             Reading& reading, const uint4 (&pieces)[steps_of(INNER)]) {
-  constexpr int LEFT = stages_of(INNER) - SLOT * SLOT_STAGES;
-  constexpr int NUM_STAGES = is_short(INNER) || LEFT > SLOT_STAGES ? SLOT_STAGES : LEFT;
-  multiply_slot<SLOT * SLOT_STEPS, NUM_STAGES, is_short(INNER)>(sums, shared, place, reading, pieces);
-  if constexpr (SLOT + 1 < slots_of(INNER)) multiply_row<INNER, SLOT + 1>(sums, shared, place, reading, pieces);
-}
-
 // A thread's result of a group of units: it is the sum of those of all warps.
 struct Result {
   int row, unit, token;
@@ -70,36 +32,11 @@ struct Result {
   }
 };
 
-// All units of rows of INNER elements, a group at a time. `finish(group's first unit, result, exists)` is called by
-// all threads when the sums are there, those without a result among them.
-template <int INNER, typename Finish>
-__device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
-                                               const uint4 (&pieces)[steps_of(INNER)], int num_units,
-                                               Finish finish) {
-  constexpr int AT_ONCE = is_short(INNER) ? SLOT_STAGES : 1;
-  const Place place;
-#pragma unroll 1
-  for (int first = 0; first < num_units; first += MOST_UNITS) {
-    const int count = min(MOST_UNITS, num_units - first);
-    float* to = &shared.sums[reading.turn][place.warp][0][place.g % TOKENS * UNIT + 2 * place.q];
-#pragma unroll 1
-    for (int u = 0; u < count; u += AT_ONCE, to += AT_ONCE * TOKEN_ROWS) {
-      UnitSums sums[SLOT_STAGES];
-      multiply_row<INNER>(sums, shared, place, reading, pieces);
-      if (place.g < TOKENS) {  // a second unit that is not there has a place, and is nobody's
-        float2 pair = make_float2(sums[0].of(0), sums[0].of(1));
-        const float2 other = make_float2(sums[1].of(0), sums[1].of(1));
-        if (AT_ONCE == 1) pair.x += other.x, pair.y += other.y;
-        *reinterpret_cast<float2*>(to) = pair;
-        if (AT_ONCE == 2) *reinterpret_cast<float2*>(to + TOKEN_ROWS) = other;
-      }
-    }
-    sync_warps();
-    const Result result(shared, place, reading.turn);
-    reading.turn ^= 1;
-    finish(first, result, result.unit < count && result.token < TOKENS);
-  }
-}
+#if LAYER_KIND
+#include "all_layers/few_bits_units.cuh"
+#else
+#include "all_layers/whole_units.cuh"
+#endif
 
 // The word of a lane's value and of that of its neighbour.
 __device__ __forceinline__ uint32 pair_of_lanes(float value) {
@@ -144,7 +81,7 @@ struct Finish {
     } else if constexpr (PRODUCT == UP) {
       const uint32 word = pair_of_lanes(activate(rounded(value)) * rounded(result.total(RESULTS)));
       wait(shared_address(&shared.marked), layer % 2);
-      const int place = result.token * padded(MIDDLE) + (share.first_up + unit) * RESULTS + pair;
+      const int place = result.token * Order<DOWN>::PADDED + (share.first_up + unit) * RESULTS + pair;
       if (exists && result.row < RESULTS) publish_copies(published, Published::MIDDLE_AT + place, word, odd);
     } else {
       carried = rounded(rounded(value) + carried);

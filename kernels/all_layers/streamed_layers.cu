@@ -7,6 +7,9 @@
 // nothing, so that the memory goes on while numbers are on their way. What a thread block makes it publishes
 // (published.cuh), and whoever needs it waits for the numbers themselves; there is no barrier among thread blocks.
 //
+// Weights of 16 bits (whole_*.cuh) or, of one sequence, of few (few_bits_*.cuh), which have rings and products of
+// their own; all else is the same.
+//
 //   from               to                            by
 //   stream, norm       queries, keys, values         thread blocks with units of those rows
 //   those, the cache   attended                      who has the token, KV head and split
@@ -21,7 +24,11 @@
 
 #include "all_layers/layer_attention.cuh"
 #include "all_layers/layer_products.cuh"
+#if LAYER_KIND
+#include "all_layers/few_bits_weights.cuh"
+#else
 #include "all_layers/layer_weights.cuh"
+#endif
 #include "common/dependent_launch.cuh"
 
 // The work of the warps that multiply, once everything is prepared.
@@ -57,45 +64,55 @@ struct Work {
       if (share.num_qkv > 0) {
         const Element* stream =
             l == 0 ? hidden : Published(sets, first_layer + l - 1 + SETS).mine() + Published::STREAM_AT;
-        NormScales scales;
-        uint4 pieces[NORM_STEPS];
+        NormScales<QKV> scales;
+        Taken<QKV> taken;
+        uint4 pieces[Order<QKV>::PIECES];
         bias.load(layer, share, result);
         scales.load(layer.attention_norm);
-        collect_normed(pieces, shared, stream, l > 0, scales, epsilon);
-        multiply_units<HIDDEN>(shared, reading, pieces, share.num_qkv,
-                               Finish<QKV>{shared, share, published, bias, l, nullptr, carried});
+        take_slot(taken, shared, reading, 0);
+        collect_normed<QKV>(pieces, shared, stream, l > 0, scales, epsilon);
+        multiply_units<QKV>(shared, reading, taken, HeldInput<QKV>(pieces), share.num_qkv,
+                            Finish<QKV>{shared, share, published, bias, l, nullptr, carried});
       }
       if (task.exists()) {
         attend(shared, layer, task, block_table, max_blocks, published, key_stride, value_stride, scale,
                head_epsilon);
       }
       if (share.num_stream > 0) {
-        uint4 pieces[steps_of(ATTENDED)];
-        const int row = place.g % TOKENS * SPLITS + place.g / TOKENS % SPLITS;
-        collect<ATTENDED>(pieces, published.mine() + Published::ATTENDED_AT + row * padded(ATTENDED));
-#if SPLITS > 1
-        merge_splits(pieces, published, row);
-#endif
-        multiply_units<ATTENDED>(shared, reading, pieces, share.num_stream,
-                                 Finish<OUT>{shared, share, published, bias, l, nullptr, carried});
+        Taken<OUT> taken;
+        uint4 pieces[Order<OUT>::PIECES];
+        take_slot(taken, shared, reading, 0);
+        collect_attended(pieces, published);
+        multiply_units<OUT>(shared, reading, taken, HeldInput<OUT>(pieces), share.num_stream,
+                            Finish<OUT>{shared, share, published, bias, l, nullptr, carried});
       }
       {
-        NormScales scales;
-        uint4 pieces[NORM_STEPS];
+        NormScales<UP> scales;
+        Taken<UP> taken;
+        uint4 pieces[Order<UP>::PIECES];
         scales.load(layer.mlp_norm);
-        collect_normed(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
-        multiply_units<HIDDEN>(shared, reading, pieces, share.num_up,
-                               Finish<UP>{shared, share, published, bias, l, nullptr, carried});
+        if (share.num_up > 0) take_slot(taken, shared, reading, 0);
+        collect_normed<UP>(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
+        multiply_units<UP>(shared, reading, taken, HeldInput<UP>(pieces), share.num_up,
+                           Finish<UP>{shared, share, published, bias, l, nullptr, carried});
         if (share.num_up == 0)
           sync_warps();  // no unit had a barrier, and the next norm's squares take these places
         if (place.lane == 0) arrive(shared_address(&shared.collected));
       }
       if (share.num_stream > 0) {
-        uint4 pieces[steps_of(MIDDLE)];
-        collect<MIDDLE>(pieces, published.mine() + Published::MIDDLE_AT + place.g % TOKENS * padded(MIDDLE));
         Element* const output = l + 1 == num_layers ? hidden : nullptr;
-        multiply_units<MIDDLE>(shared, reading, pieces, share.num_stream,
-                               Finish<DOWN>{shared, share, published, bias, l, output, carried});
+        Taken<DOWN> taken;
+        take_slot(taken, shared, reading, 0);
+#if LAYER_KIND
+        collect_middle(shared, published);
+        const SharedInput<DOWN> input(shared);
+#else
+        uint4 pieces[Order<DOWN>::PIECES];
+        collect_middle(pieces, published);
+        const HeldInput<DOWN> input(pieces);
+#endif
+        multiply_units<DOWN>(shared, reading, taken, input, share.num_stream,
+                             Finish<DOWN>{shared, share, published, bias, l, output, carried});
       }
     }
   }
@@ -144,11 +161,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
     init_barrier(shared_address(&shared.marked), 1);
     publish_barriers();
   }
+#if !LAYER_KIND
   // What lies behind the end of a row in a stage is multiplied by zeros, and has to be a number.
   for (int i = thread; i < static_cast<int>(sizeof(shared.ring) / 16); i += NUM_THREADS + OTHER_THREADS) {
     store_16(reinterpret_cast<uint4*>(shared.ring) + i, make_uint4(0, 0, 0, 0));
   }
   show_to_copies();
+#endif
   const uint64* from = reinterpret_cast<const uint64*>(layers);
   uint64* to = reinterpret_cast<uint64*>(shared.layers);
   for (int i = thread; i < num_layers * static_cast<int>(sizeof(Layer) / sizeof(uint64));

@@ -88,7 +88,7 @@ struct PairProducts {
   }
   __device__ __forceinline__ void add_to(float (&sums)[2][2]) const {
 #pragma unroll
-    for (int i = 0; i < 4; i++) sums[i / 2][i % 2] += xz[i] + yw[i] * Raw::YW_FACTOR;
+    for (int i = 0; i < 4; i++) sums[i / 2][i % 2] += xz[i] + yw[i];
   }
 };
 

@@ -79,7 +79,7 @@ __device__ __forceinline__ void add_stage(StreamSums& sums, const StreamInput& i
 #pragma unroll
     for (int chain = 0; chain < CHAINS / PARTS; chain++) {
 #pragma unroll
-      for (int i = 0; i < 2; i++) of_part[i] += raw_sum(chains[part * (CHAINS / PARTS) + chain], i);
+      for (int i = 0; i < 2; i++) of_part[i] += chains[part * (CHAINS / PARTS) + chain].of(i);
     }
     scales.add(sums.sums, of_part, input.sum(stage, part), part);
   }

@@ -123,13 +123,14 @@ constexpr float WEIGHT_FACTOR = WEIGHT_KIND == FP8_WEIGHTS ? Pairs<Element>::FP8
 
 __device__ __forceinline__ uint4 as_elements(uint4 stored) { return stored; }
 
+template <int KIND = WEIGHT_KIND>
 __device__ __forceinline__ uint4 as_elements(uint2 stored) {
   using Of = Pairs<Element>;
-#if WEIGHT_KIND == FP8_WEIGHTS
-  return make_uint4(Of::fp8<0>(stored.x), Of::fp8<2>(stored.x), Of::fp8<0>(stored.y), Of::fp8<2>(stored.y));
-#else
-  return make_uint4(Of::int8<0>(stored.x), Of::int8<2>(stored.x), Of::int8<0>(stored.y), Of::int8<2>(stored.y));
-#endif
+  if constexpr (KIND == FP8_WEIGHTS) {
+    return make_uint4(Of::fp8<0>(stored.x), Of::fp8<2>(stored.x), Of::fp8<0>(stored.y), Of::fp8<2>(stored.y));
+  } else {
+    return make_uint4(Of::int8<0>(stored.x), Of::int8<2>(stored.x), Of::int8<0>(stored.y), Of::int8<2>(stored.y));
+  }
 }
 
 __device__ __forceinline__ uint4 as_elements(uint32 stored) {
@@ -138,11 +139,9 @@ __device__ __forceinline__ uint4 as_elements(uint32 stored) {
 }
 
 // Eight elements of the input in the order in which those of a weight come.
+template <int KIND = WEIGHT_KIND>
 __device__ __forceinline__ uint4 in_order_of_weights(uint4 input) {
-#if WEIGHT_KIND == INT4_WEIGHTS
+  if constexpr (KIND != INT4_WEIGHTS) return input;
   return make_uint4(__byte_perm(input.x, input.z, 0x5410), __byte_perm(input.x, input.z, 0x7632),
                     __byte_perm(input.y, input.w, 0x5410), __byte_perm(input.y, input.w, 0x7632));
-#else
-  return input;
-#endif
 }

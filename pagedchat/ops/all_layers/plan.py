@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.common.decode_shape import DecodeShape
+from pagedchat.ops.quantized.weight_form import NUMBERS, WHOLE, WeightForm
 
 MAX_LAYERS = 64
 """Whose tensors the kernel has places for."""
@@ -18,8 +19,8 @@ MAX_TOKENS = 8
 """Of a launch."""
 SETS = 4
 """Of places to publish in, as in kernels/all_layers/layer_memory.cuh."""
-UNIT = 8
-"""Rows of a weight that go to a thread block together."""
+_UNIT, _FEW_BITS_UNIT = 8, 16
+"""Rows of a weight that go to a thread block together; of few bits they are those of a product of tensor cores."""
 _HEAD_SIZES = (64, 128)
 _BLOCK_SIZES = (8, 16, 32)
 _STEP = 32
@@ -27,7 +28,7 @@ _STEP = 32
 _NUM_WARPS = 8
 """That multiply."""
 _STAGE_FEATURES = 1024
-_SLOT_BYTES = 2 * UNIT * (_STAGE_FEATURES + 32) * 2
+_SLOT_BYTES = 2 * _UNIT * (_STAGE_FEATURES + 32) * 2
 _MOST_SLOTS, _FEWEST_SLOTS = 6, 3
 _MOST_INNER = 8192
 """Inner elements of a row whose input stays in registers."""
@@ -36,7 +37,20 @@ _MOST_TURNS = 4
 """Tiles of a context that a warp attends to, one after another."""
 _MOST_GROUP = 16
 """Query heads of a KV head."""
-_LAYER_BYTES = 11 * 8
+_LAYER_BYTES, _FEW_BITS_LAYER_BYTES = 11 * 8, 19 * 8
+_RUN_BYTES, _SLOT_RUNS = 64, 4 * _NUM_WARPS
+"""Of few bits: bytes of a row that its four lanes read at a time, which of 4 bits have a scale in common, and how
+many a slot has of each row."""
+_GROUP = 128
+"""Elements of such a run of 4 bits."""
+_MOST_FEW_BITS = 8192
+"""Inner elements of a row of few bits, in whole slots, but for the middle, which lies in shared memory."""
+_MOST_FEW_BITS_UNITS = 4
+"""Whose sums are finished together."""
+_IN_FLIGHT = 2
+"""Slots of few bits that are asked for and have not come, at most: with more on their way the memory gives less,
+and numbers that thread blocks wait for take longer. What else the ring has is for weights that wait for their
+input."""
 _SMALL_LAYER = 20_000_000
 """Weights."""
 _SLACK_BYTES = 3072
@@ -47,16 +61,27 @@ _SLACK_BYTES = 3072
 class LayersShape(DecodeShape):
     """A model, as the kernel sees it."""
 
+    form: WeightForm = WHOLE
+    """Of all weights but those of queries, keys and values."""
+    qkv_form: WeightForm = WHOLE
+    """Of theirs."""
+
     @property
     def num_weights(self) -> int:
         """Of a layer."""
         return (self.qkv_rows + self.attended + 3 * self.middle) * self.hidden
 
     @property
+    def unit(self) -> int:
+        """Rows of a weight that go to a thread block together."""
+        return _FEW_BITS_UNIT if self.form.few else _UNIT
+
+    @property
     def constants(self) -> Constants:
         """For the compiler."""
         tile_parts = 1 if self.head_size <= 64 else 2  # keys and values of a tile in registers
-        return {**self.sizes_as_constants, "TILE_PARTS": tile_parts}
+        kinds: Constants = {"LAYER_KIND": NUMBERS[self.form.kind], "QKV_KIND": NUMBERS[self.qkv_form.kind]}
+        return {**self.sizes_as_constants, "TILE_PARTS": tile_parts, **(kinds if self.form.few else {})}
 
 
 class Share(NamedTuple):
@@ -83,6 +108,8 @@ class LayersPlan:
     """Of the ring of weights."""
     copies: int
     """Of what thread blocks publish."""
+    in_flight: int = 0
+    """Slots that are asked for and have not come, at most; 0: all of them."""
     pace: int = 0
     """Cycles between two slots that are asked for, at least: bursts keep numbers waiting that all need."""
 
@@ -102,11 +129,12 @@ class LayersPlan:
             "SLOTS": self.slots,
             "COPIES": self.copies,
             "PACE": self.pace,
+            **({"IN_FLIGHT": self.in_flight} if self.in_flight else {}),
         }
 
     def shared_bytes(self, shape: LayersShape) -> int:
         """Dynamic shared memory of a thread block."""
-        return self.slots * _SLOT_BYTES + _other_bytes(shape, self.num_tokens)
+        return self.slots * _slot_bytes(shape) + _other_bytes(shape, self.num_tokens)
 
     def set_elements(self, shape: LayersShape) -> int:
         """Elements of one of the `SETS` in which a layer is published."""
@@ -117,16 +145,17 @@ class LayersPlan:
         size, middle_at = self._copy(shape)
         rows = [(0, self.num_tokens * self.num_splits, shape.attended), (middle_at, self.num_tokens, shape.middle)]
         for copy, (first, count, width) in product(range(self.copies), rows):
+            padded = _padded(shape.form, width)
             for row in range(count):
-                begin = copy * size + first + row * _padded(width)
-                yield begin + width, begin + _padded(width)
+                begin = copy * size + first + row * padded
+                yield begin + width, begin + padded
 
     def _copy(self, shape: LayersShape) -> tuple[int, int]:
         """Elements of a copy, and where the middle is in it, as `Published` in the kernel."""
         tokens, rows = self.num_tokens, self.num_tokens * self.num_splits
         states = rows * _round_up(shape.num_heads, 8) * 2 if self.num_splits > 1 else 0
-        middle_at = rows * _padded(shape.attended) + states + tokens * shape.hidden
-        return _round_up(middle_at + tokens * (_padded(shape.middle) + shape.hidden), 64), middle_at
+        middle_at = rows * _padded(shape.form, shape.attended) + states + tokens * shape.hidden
+        return _round_up(middle_at + tokens * (_padded(shape.form, shape.middle) + shape.hidden), 64), middle_at
 
 
 def why_not(shape: LayersShape) -> str:
@@ -137,12 +166,42 @@ def why_not(shape: LayersShape) -> str:
         return f"blocks of the cache have {shape.block_size} slots"
     if shape.group_size > _MOST_GROUP:
         return f"{shape.group_size} query heads share a KV head, and {_MOST_GROUP} is the most"
+    return _why_not_few_bits(shape) if shape.form.few or shape.qkv_form.few else _why_not_whole(shape)
+
+
+def _why_not_whole(shape: LayersShape) -> str:
     for width in (shape.hidden, shape.middle, shape.attended):
         if width % _STEP:
             return f"a width of {width:,} is not a multiple of {_STEP}"
         if width > _MOST_INNER:
             return f"a width of {width:,} is more than the {_MOST_INNER:,} that registers hold"
     return ""
+
+
+def _why_not_few_bits(shape: LayersShape) -> str:
+    for form in (shape.form, shape.qkv_form):
+        if not _takes(form):
+            return (
+                f"its weights are {form}, where one launch takes a scale a row, or groups of {_GROUP} with minimums"
+            )
+    products = ((shape.qkv_form, shape.hidden), (shape.form, shape.attended), (shape.form, shape.hidden))
+    for form, width in (*products, (shape.form, shape.middle)):
+        if width % _run(form):
+            return f"a width of {width:,} is not a multiple of {_run(form)}"
+    for form, width in products:
+        if _padded(form, width) > _MOST_FEW_BITS:
+            return f"a width of {width:,} is more than the {_MOST_FEW_BITS:,} that registers hold"
+    runs = shape.middle // _run(shape.form)
+    if shape.form.scale_group and runs > _SLOT_RUNS and runs % 8:
+        return f"scales of {runs} groups do not begin at 16 bytes in every row"
+    return ""
+
+
+def _takes(form: WeightForm) -> bool:
+    """Whether the kernel has code for weights of this form beside others of few bits."""
+    if form.bits == 4:
+        return form.scale_group == _GROUP and form.has_minimums
+    return form.few and not form.scale_group
 
 
 @cache
@@ -158,30 +217,29 @@ def plan_layers(
         num_multiprocessors: of the GPU.
         shared_limit: bytes of shared memory that a thread block may have there.
     """
-    if why_not(shape) or num_tokens not in (1, 2, 4, MAX_TOKENS):
+    if why_not(shape) or num_tokens not in ((1,) if shape.form.few else (1, 2, 4, MAX_TOKENS)):
         return None
     rows = num_tokens
     splits = _splits(shape, rows, context_len, num_multiprocessors)
     turn = splits * _NUM_WARPS * _TILE_TOKENS
-    slots = min(_MOST_SLOTS, (shared_limit - _other_bytes(shape, rows)) // _SLOT_BYTES)
+    slots = min(_MOST_SLOTS, (shared_limit - _other_bytes(shape, rows)) // _slot_bytes(shape))
     fits = rows * shape.num_kv_heads <= num_multiprocessors and slots >= _FEWEST_SLOTS
-    most_stream = 16 if rows <= 2 else 32 // rows
-    if (
-        not fits
-        or context_len > _MOST_TURNS * turn
-        or -(-shape.hidden // UNIT // num_multiprocessors) > most_stream
-    ):
+    units = -(-shape.hidden // shape.unit // num_multiprocessors)
+    if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
         return None
-    return LayersPlan(num_multiprocessors, rows, splits, slots, copies=8 if rows <= 2 else 2, pace=_pace(shape))
+    copies, in_flight = 8 if rows <= 2 else 2, _IN_FLIGHT if shape.form.few else 0
+    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, in_flight, _pace(shape))
 
 
 @cache
 def shares_of(shape: LayersShape, num_thread_blocks: int) -> tuple[Share, ...]:
     """Who makes what: each thread block about as many bytes of weights."""
-    stream = _even(shape.hidden // UNIT, num_thread_blocks)
+    unit = shape.unit
+    stream = _even(shape.hidden // unit, num_thread_blocks)
     loads = [count * (shape.attended + shape.middle) for count in stream]
-    qkv = _leveled(shape.qkv_rows // UNIT, shape.hidden, loads)
-    up = _even(2 * shape.middle // UNIT, num_thread_blocks)[::-1]
+    num_qkv = shape.qkv_rows // unit
+    qkv = _even(num_qkv, num_thread_blocks)[::-1] if shape.form.few else _leveled(num_qkv, shape.hidden, loads)
+    up = _even(2 * shape.middle // unit, num_thread_blocks)[::-1]
     starts = [_starts(counts) for counts in (qkv, stream, up)]
     columns = (starts[0], qkv, starts[1], stream, starts[2], up)
     return tuple(Share(*row) for row in zip(*columns, strict=True))
@@ -214,7 +272,7 @@ def _starts(counts: list[int]) -> list[int]:
 
 def _pace(shape: LayersShape) -> int:
     """The memory is not what a small layer waits for; a large one has all of it."""
-    return 2000 if shape.num_weights <= _SMALL_LAYER else 0
+    return 2000 if shape.num_weights <= _SMALL_LAYER and not shape.form.few else 0
 
 
 def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors: int) -> int:
@@ -229,17 +287,44 @@ def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors
     return splits
 
 
+def _most_units(shape: LayersShape, rows: int) -> int:
+    """Whose sums are finished together."""
+    if shape.form.few:
+        return _MOST_FEW_BITS_UNITS
+    return 16 if rows <= 2 else 32 // rows
+
+
+def _slot_bytes(shape: LayersShape) -> int:
+    """Of the ring."""
+    if not shape.form.few:
+        return _SLOT_BYTES
+    scales = 2 * _SLOT_RUNS if shape.form.scale_group else 1
+    return _FEW_BITS_UNIT * ((_SLOT_RUNS + 1) * _RUN_BYTES + 2 * scales)
+
+
 def _other_bytes(shape: LayersShape, rows: int) -> int:
     """Shared memory besides the ring."""
     group, head = shape.group_size, shape.head_size
     padded = _round_up(group, 8)
-    sums = 2 * _NUM_WARPS * (16 if rows <= 2 else 32 // rows) * rows * UNIT * 4
-    attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4 + 2 * padded * 4) + (group + 2) * head * 2
-    return sums + _NUM_WARPS * 512 + attention + _NUM_WARPS * rows * 4 + MAX_LAYERS * _LAYER_BYTES + _SLACK_BYTES
+    sums = 2 * _NUM_WARPS * _most_units(shape, rows) * rows * shape.unit * 4
+    attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4)
+    states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
+    if shape.form.few:  # inputs lie where attention leaves its parts
+        inputs = 2 * _padded(shape.form, shape.middle)
+        shared = max(attention, inputs) + MAX_LAYERS * _FEW_BITS_LAYER_BYTES
+    else:
+        shared = attention + _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
+    return sums + states + shared + _NUM_WARPS * rows * 4 + _SLACK_BYTES
 
 
-def _padded(width: int) -> int:
-    return _round_up(width, _STAGE_FEATURES)
+def _run(form: WeightForm) -> int:
+    """Elements of a run of few bits."""
+    return _RUN_BYTES * 8 // form.bits
+
+
+def _padded(form: WeightForm, width: int) -> int:
+    """A row in whole stages, or of few bits in whole slots."""
+    return _round_up(width, _SLOT_RUNS * _run(form) if form.few else _STAGE_FEATURES)
 
 
 def _round_up(count: int, step: int) -> int:

@@ -18,7 +18,9 @@ from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS
 from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.products.small_batch_launch import digits_of
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
+from pagedchat.ops.quantized.weight import QuantizedWeight, form_of
 from pagedchat.ops.sampling.decode_state import DecodeState
 
 NAME = "streamed_layers"
@@ -31,8 +33,9 @@ class StreamedLayers:
     """The layers for a number of sequences, with the memory their thread blocks talk through.
 
     Args:
-        model: up to `MAX_LAYERS` layers, of one 16-bit type: RMS norms of one kind before both halves, heads that
-            all turn by the same angles or none, gates, no windows, no biases but those of the first product.
+        model: up to `MAX_LAYERS` layers, of one 16-bit type but for weights of few bits: RMS norms of one kind
+            before both halves, heads that all turn by the same angles or none, gates, no windows, no biases but
+            those of the first product.
         caches: of each layer.
         plan: of `plan_layers`.
 
@@ -47,8 +50,9 @@ class StreamedLayers:
         self._caches = caches
         self._plan = plan
         _, values = caches[0]
-        self._shape = LayersShape.of(model.sizes, values.shape[-1])
-        device = model.whole_head.device
+        forms = form_of(model.layers[0].out.weight), form_of(model.layers[0].qkv.weight)
+        self._shape = LayersShape.of(model.sizes, values.shape[-1], form=forms[0], qkv_form=forms[1])
+        device = values.device
         rows = [_addresses(layer, cache) for layer, cache in zip(model.layers, caches, strict=True)]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
         shares = shares_of(self._shape, plan.num_thread_blocks)
@@ -73,7 +77,7 @@ class StreamedLayers:
         state.check()
         check_shape("hidden", hidden, plan.num_tokens, model.sizes.hidden)
         check_shape("token_ids", state.token_ids, plan.num_tokens)
-        check_same_type("hidden", hidden, model.whole_head)
+        check_same_type("hidden", hidden, model.layers[0].norms_before[0].weight)
         if not on_cuda(hidden):
             for layer, cache in zip(model.layers, self._caches, strict=True):
                 _add_layer(layer, cache, state, hidden)
@@ -124,15 +128,23 @@ class StreamedLayers:
         }
 
 
+def is_aligned(model: ModelTensors, caches: list[LayerCache]) -> bool:
+    """Whether all that the kernel copies starts at 16 bytes; arguments as of `StreamedLayers`."""
+    layers = zip(model.layers, caches, strict=True)
+    return all(number % 16 == 0 for layer, cache in layers for number in _addresses(layer, cache))
+
+
 def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
     first, second = layer.norms_before
     heads = layer.head_norms
+    weights = [product.weight for product in (layer.qkv, layer.out, layer.up, layer.down)]
+    few = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
+    before = [address(first.weight), address(second.weight), *map(digits_of, weights)]
     tensors = (
-        first.weight, second.weight, layer.qkv.whole, layer.out.whole, layer.up.whole, layer.down.whole,
         layer.qkv.bias, None if heads is None else heads.query.weight, None if heads is None else heads.key.weight,
-        *cache,
+        *cache, *(weight.scales for weight in few), *(weight.minimums for weight in few),
     )  # fmt: skip
-    return [address(tensor) for tensor in tensors]
+    return before + [address(tensor) for tensor in tensors]
 
 
 def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidden: torch.Tensor) -> None:
@@ -146,6 +158,6 @@ def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidde
     options = AttentionOptions(scale=sizes.scale)
     call = AttentionCall.to_new(query, *cache, state.block_tables, state.seq_lens, options)
     attended = decode_split(call, max_seq_len=longest).flatten(1)
-    small_batch_linear(attended, layer.out.whole, residual=hidden, output=hidden)
-    middle = small_batch_linear(hidden, layer.up.whole, norm=second, activation=sizes.activation, paired=True)
-    small_batch_linear(middle, layer.down.whole, residual=hidden, output=hidden)
+    small_batch_linear(attended, layer.out.weight, residual=hidden, output=hidden)
+    middle = small_batch_linear(hidden, layer.up.weight, norm=second, activation=sizes.activation, paired=True)
+    small_batch_linear(middle, layer.down.weight, residual=hidden, output=hidden)

@@ -112,12 +112,26 @@ def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
         cache_kind=kind,
         batch_invariant=backend.batch_invariant,
         forms=forms_of(model),
+        layers_differ=layers_differ(model),
     )
 
 
 def forms_of(model: StepModel) -> dict[str, WeightForm]:
     """In which forms the weights of few bits are, by the names of products and `HEAD`; of products those of most
     layers. Empty: all are whole."""
+    found = _counted_forms(model)
+    if not any(form.few for counted in found.values() for form in counted):
+        return {}
+    return {name: counted.most_common(1)[0][0] for name, counted in found.items()}
+
+
+def layers_differ(model: StepModel) -> bool:
+    """Whether some layers have weights of other forms than most."""
+    return any(len(counted) > 1 for counted in _counted_forms(model).values())
+
+
+def _counted_forms(model: StepModel) -> dict[str, Counter[WeightForm]]:
+    """Of the head and of the products of all layers, by their names."""
     if isinstance(model, ForeignModel):
         return {}
     decoder = _decoder(model)
@@ -127,9 +141,7 @@ def forms_of(model: StepModel) -> dict[str, WeightForm]:
         assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
         for name, linear in layer.products.items():
             found[name][form_of(weight_of(linear))] += 1
-    if not any(form.few for counted in found.values() for form in counted):
-        return {}
-    return {name: counted.most_common(1)[0][0] for name, counted in found.items()}
+    return found
 
 
 def tensors_of(model: StepModel, model_len: int) -> ModelTensors | None:

@@ -40,6 +40,8 @@ class Setting:
     """Whether a token's numbers are to follow from its own sequence alone."""
     forms: Mapping[str, WeightForm] = field(default_factory=dict)
     """In which forms weights are, by the names of products and `HEAD`; empty: all of them are whole."""
+    layers_differ: bool = False
+    """Whether some layers have others than `forms` says, which is what most of them have."""
 
     def form(self, name: str) -> WeightForm:
         """Of the weight of a product, or of `HEAD`."""

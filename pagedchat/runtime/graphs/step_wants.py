@@ -6,13 +6,20 @@ Each says why a step cannot or should not serve some facts, in words that go aft
 from collections.abc import Callable
 from dataclasses import replace
 
-from pagedchat.ops.all_layers.plan import MAX_LAYERS, LayersShape, why_not
+from pagedchat.ops.all_layers.plan import MAX_LAYERS, why_not
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
 from pagedchat.ops.whole_step.plan import MAX_SCREENED, MAX_TOKENS, missing_blocks, missing_code
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
-from pagedchat.runtime.graphs.whole_steps import CLUSTERS, ONE_LAUNCH, layers_plan, missing_places, whole_step_plan
+from pagedchat.runtime.graphs.whole_steps import (
+    CLUSTERS,
+    ONE_LAUNCH,
+    layers_plan,
+    layers_shape,
+    missing_places,
+    whole_step_plan,
+)
 
 Condition = Callable[[DecodeFacts], str]
 
@@ -144,6 +151,23 @@ def room_at_once(name: str) -> Condition:
 _FEWEST_STREAMED, _MOST_STREAMED = 8_000_000, 56_000_000
 """Weights of a layer times rows between which one launch for all layers is faster than a few for each. Fewer need
 no ring, and with more the memory is all that counts, or inputs."""
+_MOST_STREAMED_INTEGERS, _MOST_STREAMED_FP8 = 220_000_000, 101_000_000
+"""The same of one row and weights of few bits. Of 218 million integers 4 bits are 8 % faster, 8 bits as fast, and
+floats of 8 bits 1 % slower, on an H100; of 101 million integers 8 bits are 3 % faster."""
+_MOST_CONTEXT_OF_FEW_BITS = 1024
+"""Tokens: with 8 billion weights of 4 bits 7 % faster at 824 tokens, and 5 % slower at 1,848."""
+
+
+def forms_of_layers(facts: DecodeFacts) -> str:
+    """Weights of 16 bits, or those of one row in few bits, alike in all layers and but for one product."""
+    setting = facts.setting
+    if not setting.forms:
+        return ""
+    if facts.rows > 1:
+        return "one launch for all layers has code for one row where weights have few bits"
+    if setting.layers_differ or len({setting.form(name) for name in ("out", "up", "down")}) > 1:
+        return "the weights of its layers are of several forms"
+    return ""
 
 
 def whole_contexts(facts: DecodeFacts) -> str:
@@ -157,9 +181,26 @@ def whole_contexts(facts: DecodeFacts) -> str:
 def layers_worth_streaming(facts: DecodeFacts) -> str:
     """Layers of a size for which it was measured to be faster."""
     count = sum(map(_weights, facts.setting.sizes.products))
-    if _FEWEST_STREAMED <= count <= _MOST_STREAMED // facts.rows:
+    if _FEWEST_STREAMED <= count <= _most_streamed(facts):
         return ""
     return f"one launch for all layers is not faster for {count:,} weights of a layer and {facts.rows} rows"
+
+
+def _most_streamed(facts: DecodeFacts) -> int:
+    """Weights of a layer."""
+    if not facts.setting.forms:
+        return _MOST_STREAMED // facts.rows
+    return _MOST_STREAMED_FP8 if facts.setting.form("out").kind == "fp8" else _MOST_STREAMED_INTEGERS
+
+
+def short_contexts_of_few_bits(facts: DecodeFacts) -> str:
+    """Contexts that few thread blocks attend to in no more time than all would, where little else is left to do."""
+    if not facts.setting.forms or facts.context_len <= _MOST_CONTEXT_OF_FEW_BITS:
+        return ""
+    return (
+        f"where weights have few bits, attention to more than {_MOST_CONTEXT_OF_FEW_BITS:,} tokens is faster in a "
+        "launch of its own"
+    )
 
 
 def code_for_layers(facts: DecodeFacts) -> str:
@@ -171,7 +212,7 @@ def code_for_layers(facts: DecodeFacts) -> str:
         )
     if sizes.num_layers > MAX_LAYERS:
         return f"it has {sizes.num_layers} layers and one launch has places for {MAX_LAYERS}"
-    return why_not(LayersShape.of(sizes, facts.setting.block_size))
+    return why_not(layers_shape(facts.setting))
 
 
 def room_for_streamed_layers(facts: DecodeFacts) -> str:

@@ -39,8 +39,14 @@ def layers_plan(facts: DecodeFacts) -> LayersPlan | None:
     setting, gpu = facts.setting, facts.setting.gpu
     if gpu is None:
         return None
-    shape = LayersShape.of(setting.sizes, setting.block_size)
+    shape = layers_shape(setting)
     return plan_layers(shape, facts.rows, facts.context_len, gpu.num_multiprocessors, gpu.shared_bytes)
+
+
+def layers_shape(setting: Setting) -> LayersShape:
+    """The model, as the kernel of all layers sees it; its three other products have the form of the way out."""
+    forms = {"form": setting.form("out"), "qkv_form": setting.form("qkv")}
+    return LayersShape.of(setting.sizes, setting.block_size, **forms)
 
 
 def one_turn_len(setting: Setting, num_seqs: int) -> int | None:

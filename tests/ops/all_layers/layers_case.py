@@ -7,16 +7,28 @@ from pagedchat.ops.all_layers.streamed_layers import LayerCache
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.quantized.weight import Weight
+from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.ops.sampling.decode_state import DecodeState
 from tests.ops.random_layers import random_cache, random_decodes
 
 VOCAB_SIZE, NUM_BLOCKS, BLOCK_SIZE = 16, 300, 16
+INT8, FP8, INT4 = WeightForm("int8"), WeightForm("fp8"), WeightForm("int4", 128, has_minimums=True)
 SHAPES = {
     "qwen2.5": LayersShape(896, 4864, 14, 2, 64, BLOCK_SIZE),
     "llama": LayersShape(2048, 8192, 32, 8, 64, BLOCK_SIZE),
     "qwen3": LayersShape(2048, 6144, 16, 8, 128, BLOCK_SIZE),
     "small": LayersShape(192, 320, 6, 2, 64, BLOCK_SIZE),
     "small, heads of 128": LayersShape(224, 1120, 4, 1, 128, BLOCK_SIZE),
+}
+# Rows that are whole slots of the ring, and that end in less than a run for each warp or than a slot.
+FEW_BITS_SHAPES = {
+    "int4": LayersShape(1280, 5120, 8, 2, 128, BLOCK_SIZE, INT4, INT8),
+    "int4, whole slots": LayersShape(4096, 1024, 4, 1, 128, BLOCK_SIZE, INT4, INT8),
+    "int4 alone": LayersShape(384, 640, 6, 2, 64, BLOCK_SIZE, INT4, INT4),
+    "int8": LayersShape(704, 2240, 6, 2, 64, BLOCK_SIZE, INT8, INT8),
+    "fp8": LayersShape(2240, 1088, 4, 1, 128, BLOCK_SIZE, FP8, FP8),
 }
 
 
@@ -33,7 +45,7 @@ def random_model(
 
     Args:
         shape: of the model.
-        dtype: of weights and cache.
+        dtype: of weights, where the shape does not say few bits, and of the cache.
         num_layers: how many.
         biased: queries, keys and values have biases.
         normed_heads: queries and keys have norms.
@@ -43,6 +55,10 @@ def random_model(
 
     def rows(count: int, width: int) -> torch.Tensor:
         return (torch.randn(count, width) / width**0.5).to(dtype)
+
+    def weight(form: WeightForm, count: int, width: int) -> Weight:
+        whole, floats = rows(count, width), form.kind == "fp8"
+        return quantize(whole, form.bits, form.scale_group or width, floats=floats) if form.few else whole
 
     def norm(width: int) -> Norm:
         return Norm("rms", (1 + torch.randn(width) / 10).to(dtype), None, 1e-5)
@@ -71,12 +87,13 @@ def random_model(
             sliding_window=None,
             attention_norm=norm(shape.hidden),
             qkv=Product(
-                rows(shape.qkv_rows, shape.hidden), (torch.randn(shape.qkv_rows) / 10).to(dtype) if biased else None
+                weight(shape.qkv_form, shape.qkv_rows, shape.hidden),
+                (torch.randn(shape.qkv_rows) / 10).to(dtype) if biased else None,
             ),
-            out=Product(rows(shape.hidden, shape.attended)),
+            out=Product(weight(shape.form, shape.hidden, shape.attended)),
             mlp_norm=norm(shape.hidden),
-            up=Product(rows(2 * shape.middle, shape.hidden)),
-            down=Product(rows(shape.hidden, shape.middle)),
+            up=Product(weight(shape.form, 2 * shape.middle, shape.hidden)),
+            down=Product(weight(shape.form, shape.hidden, shape.middle)),
             head_norms=HeadNorms(norm(shape.head_size), norm(shape.head_size)) if normed_heads else None,
             rotations=rotations,
         )

@@ -1,24 +1,29 @@
 """How all layers are cut: every unit is somebody's, loads are alike, and what does not fit says why."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pagedchat.ops.all_layers.plan import LayersShape, plan_layers, shares_of, why_not
-from tests.ops.all_layers.layers_case import SHAPES
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
+from tests.ops.all_layers.layers_case import FEW_BITS_SHAPES, INT4, INT8, SHAPES
 
 H200 = (132, 232_448)
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+LLAMA_8B = LayersShape(4096, 14336, 32, 8, 128, 16, INT4, INT8)
+
+
+@pytest.mark.parametrize("kind", [*SHAPES, *FEW_BITS_SHAPES])
 @pytest.mark.parametrize("num_thread_blocks", [6, 114, 132])
 def test_every_unit_is_somebodys_and_only_theirs(kind: str, num_thread_blocks: int) -> None:
-    shape = SHAPES[kind]
+    shape = (SHAPES | FEW_BITS_SHAPES)[kind]
     shares = shares_of(shape, num_thread_blocks)
     for first, count, total in (
-        ("first_qkv", "num_qkv", shape.qkv_rows // 8),
-        ("first_stream", "num_stream", shape.hidden // 8),
-        ("first_up", "num_up", shape.middle // 4),
+        ("first_qkv", "num_qkv", shape.qkv_rows // shape.unit),
+        ("first_stream", "num_stream", shape.hidden // shape.unit),
+        ("first_up", "num_up", 2 * shape.middle // shape.unit),
     ):
         runs = [range(getattr(share, first), getattr(share, first) + getattr(share, count)) for share in shares]
         assert [unit for run in runs for unit in run] == list(range(total))
@@ -41,6 +46,22 @@ def test_a_launch_fits_into_shared_memory_and_onto_the_gpu(kind: str, num_tokens
     assert plan.shared_bytes(SHAPES[kind]) <= H200[1]
     assert plan.num_splits * num_tokens <= 8
     assert plan.num_splits * num_tokens * SHAPES[kind].num_kv_heads <= 132
+
+
+@pytest.mark.parametrize("shape", [LLAMA_8B, *FEW_BITS_SHAPES.values()], ids=str)
+def test_weights_of_few_bits_have_a_launch_for_one_row(shape: LayersShape) -> None:
+    plan = plan_layers(shape, 1, 900, *H200)
+    assert plan is not None
+    assert plan.shared_bytes(shape) <= H200[1]
+    assert 2 == plan.in_flight < plan.slots
+    assert plan_layers(shape, 2, 900, *H200) is None
+
+
+def test_no_thread_block_makes_queries_keys_and_values_for_longer_than_others() -> None:
+    """All wait for them. In 16 bits those with fewer other rows have more of these."""
+    shares = shares_of(LLAMA_8B, 132)
+    for counts in ([share.num_qkv for share in shares], [share.num_up for share in shares]):
+        assert max(counts) - min(counts) == 1
 
 
 def test_what_is_never_published_lies_behind_rows() -> None:
@@ -73,5 +94,27 @@ def test_long_contexts_and_other_numbers_of_rows_have_no_launch() -> None:
 )
 def test_a_width_without_code_is_named(changes: dict[str, int], words: str) -> None:
     shape: LayersShape = replace(SHAPES["qwen2.5"], **changes)
+    assert words in why_not(shape)
+    assert plan_layers(shape, 1, 100, *H200) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"form": WeightForm("int4", 64, has_minimums=True)}, "int4, groups of 64 with minimums"),
+        ({"form": WeightForm("int4", 128)}, "int4, groups of 128, where"),
+        ({"qkv_form": WeightForm("int8", 128)}, "int8, groups of 128"),
+        ({"form": WHOLE}, "16 bits, where"),
+        ({"middle": 1440}, "not a multiple of 128"),
+        ({"middle": 4224}, "33 groups do not begin"),
+        ({"num_heads": 68, "num_kv_heads": 17, "hidden": 12288}, "12,288 is more than the 8,192"),
+        (
+            {"head_size": 64, "num_heads": 6, "num_kv_heads": 2, "middle": 640, "hidden": 904},
+            "not a multiple of 64",
+        ),
+    ],
+)
+def test_a_form_or_width_of_few_bits_without_code_is_named(changes: dict[str, Any], words: str) -> None:
+    shape: LayersShape = replace(FEW_BITS_SHAPES["int4"], **changes)
     assert words in why_not(shape)
     assert plan_layers(shape, 1, 100, *H200) is None

@@ -1,11 +1,15 @@
 """All layers in one launch: the same as their parts one after another, launch after launch."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
-from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
-from tests.ops.all_layers.layers_case import BLOCK_SIZE, SHAPES, random_model, random_state
+from pagedchat.ops.all_layers.streamed_layers import StreamedLayers, is_aligned
+from pagedchat.ops.products.model_tensors import Product
+from pagedchat.ops.quantized.weight import QuantizedWeight
+from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, SHAPES, random_model, random_state
 from tests.ops.whole_step.persistent_case import gpu_limits, moved, relative_error
 
 KINDS = {
@@ -48,6 +52,36 @@ def test_on_a_cpu_its_parts_run(dtype: torch.dtype) -> None:
     assert results.isfinite().all()
 
 
+def test_on_a_cpu_parts_of_few_bits_are_those_of_the_floats_that_they_stand_for() -> None:
+    shape = FEW_BITS_SHAPES["int4 alone"]
+    tensors, caches = random_model(shape, torch.float16)
+    whole = [
+        replace(layer, **{name: as_floats(getattr(layer, name)) for name in ("qkv", "out", "up", "down")})
+        for layer in tensors.layers
+    ]
+    of_floats = replace(tensors, layers=whole), [tuple(part.clone() for part in cache) for cache in caches]
+    found, expected = (
+        stepped(model, [40], shape, 2, (132, 232_448), "cpu")[0] for model in ((tensors, caches), of_floats)
+    )
+    assert relative_error(found, expected) < 3e-3
+
+
+def as_floats(product: Product) -> Product:
+    assert isinstance(product.weight, QuantizedWeight)
+    return Product(product.weight.dequantized(torch.float16), product.bias)
+
+
+def test_scales_that_start_between_16_bytes_are_noticed() -> None:
+    tensors, caches = random_model(FEW_BITS_SHAPES["int8"], torch.float16, num_layers=2)
+    assert is_aligned(tensors, caches)
+    last = tensors.layers[-1]
+    weight = last.down.weight
+    assert isinstance(weight, QuantizedWeight)
+    longer = torch.cat((weight.scales[:1], weight.scales))
+    odd = replace(last, down=Product(replace(weight, scales=longer[1:])))
+    assert not is_aligned(replace(tensors, layers=[tensors.layers[0], odd]), caches)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -59,8 +93,23 @@ def test_on_a_cpu_its_parts_run(dtype: torch.dtype) -> None:
     ids=str,
 )  # fmt: skip
 def test_it_computes_what_its_parts_compute(kind: str, dtype: torch.dtype, positions: list[int]) -> None:
-    shape, steps = SHAPES[kind], 3
-    model = random_model(shape, dtype, **KINDS[kind])
+    assert_as_its_parts(SHAPES[kind], dtype, positions, **KINDS[kind])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", FEW_BITS_SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("positions", [[0], [256], [1000]], ids=str)
+def test_weights_of_few_bits_give_what_their_parts_give(
+    kind: str, dtype: torch.dtype, positions: list[int]
+) -> None:
+    assert_as_its_parts(FEW_BITS_SHAPES[kind], dtype, positions, biased=True, normed_heads="fp8" in kind)
+
+
+def assert_as_its_parts(shape: LayersShape, dtype: torch.dtype, positions: list[int], **kinds: bool) -> None:
+    """On a GPU, what comes out of some steps and lies in the caches behind them."""
+    steps = 3
+    model = random_model(shape, dtype, **kinds)
     found, found_caches = stepped(model, positions, shape, steps, gpu_limits(), "cuda:0")
     expected, caches = stepped(model, positions, shape, steps, gpu_limits(), "cpu")
     tolerance = 3e-3 if dtype == torch.float16 else 2e-2

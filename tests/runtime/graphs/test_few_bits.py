@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from pagedchat.jit.driver import Gpu
+from pagedchat.layers.few_bits_linear import FewBitsLinear
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.runtime.graphs import which_step
-from pagedchat.runtime.graphs.model_tensors import forms_of, setting_of
+from pagedchat.runtime.graphs.model_tensors import forms_of, layers_differ, setting_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, which_decode, which_prefill
 from tests.ops.paged_case import DEVICES
@@ -83,6 +85,15 @@ def test_whole_models_have_no_forms() -> None:
     found = forms_of(bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int4, 64"))
     assert {str(form) for form in found.values()} == {"int4, groups of 64"}
     assert set(found) == {"qkv", "out", "up", "down", "head"}
+
+
+def test_layers_of_other_forms_than_most_are_noticed() -> None:
+    model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int8")
+    assert not layers_differ(model)
+    down = next(child for name, child in model.named_modules() if name.endswith("down"))
+    assert isinstance(down, FewBitsLinear)
+    down.few = quantize(down.few.dequantized(torch.float16), 4, 32)
+    assert layers_differ(model)
 
 
 def _meant(model: NativeModel, dtype: torch.dtype) -> NativeModel:

@@ -12,9 +12,10 @@ from pagedchat.layers.experts import MixtureConfig
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import RotaryConfig
 from pagedchat.models.decoder_config import DecoderConfig, QkNorm
+from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.ops.whole_step.plan import CLUSTER_TURN, ONE_TURN
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole_steps
-from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.step_facts import HEAD, DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.step_wants import code_for_layers
 from pagedchat.runtime.graphs.which_step import (
     DECODES,
@@ -109,6 +110,28 @@ def test_what_speaks_against_one_launch_for_all_layers() -> None:
         (replace(facts(setting(qwen, "sm_90"), 1), context_len=16384), "no room for 1 rows of 16,384 tokens"),
     ):
         assert words in against(replace(asked, without_trust=frozenset(WHOLE_STEPS)), LAYERS)
+
+
+def test_weights_of_few_bits_have_one_launch_for_the_layers_of_one_row() -> None:
+    int8, int4 = WeightForm("int8"), WeightForm("int4", 128, has_minimums=True)
+    forms = {"qkv": int8, "out": int4, "up": int4, "down": int4, HEAD: int8}
+    llama = replace(setting(config_of("llama-3.1-8b"), "sm_90"), forms=forms)
+    assert which_decode(facts(llama, 1)).name == LAYERS
+    assert which_decode(facts(replace(llama, forms=dict.fromkeys(forms, int8)), 1)).name == LAYERS
+    groups = dict.fromkeys(forms, WeightForm("int4", 32, has_minimums=True))
+    for changed, rows, words in (
+        (llama, 2, "has code for one row where weights have few bits"),
+        (replace(llama, layers_differ=True), 1, "of several forms"),
+        (replace(llama, forms=forms | {"down": int8}), 1, "of several forms"),
+        (replace(llama, forms=groups), 1, "its weights are int4, groups of 32 with minimums"),
+        (replace(llama, forms={"qkv": int8}), 1, "its weights are 16 bits"),
+        (replace(llama, forms=dict.fromkeys(forms, WeightForm("fp8"))), 1, "not faster for 218,103,808 weights"),
+    ):
+        chosen = which_decode(facts(changed, rows))
+        assert chosen.name == FUSED
+        assert words in dict(chosen.refused)[LAYERS]
+    for context_len, name in ((1024, LAYERS), (2048, FUSED)):
+        assert which_decode(replace(facts(llama, 1), context_len=context_len)).name == name
 
 
 def test_layers_without_gates_have_no_code_in_one_launch() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pagedchat.jit.build_ahead import BuildAhead
+from pagedchat.ops.all_layers.streamed_layers import is_aligned
 from pagedchat.ops.products.model_tensors import ModelTensors
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.model import PersistentModel
@@ -71,10 +72,13 @@ class StepStore(Shelf[Key]):
         self._buffers = buffers
         self._tensors = tensors_of(model, model_len)
         self._setting = setting_of(model, backend)
-        whole = self._tensors is not None and not self._setting.whole_objection and not self._setting.forms
-        self._whole = _whole_model(self._tensors, backend) if whole and self._tensors else None
+        usual = None if self._setting.whole_objection else self._tensors
+        self._whole = _whole_model(usual, backend) if usual is not None and not self._setting.forms else None
         if self._whole is not None:
             self._setting = replace(self._setting, is_aligned=self._whole.is_aligned)
+        elif usual is not None:
+            caches = [backend.layer_cache(layer.layer_idx) for layer in usual.layers]
+            self._setting = replace(self._setting, is_aligned=is_aligned(usual, caches))
         self._one_turn: dict[int, int | None] = {}
         self._made_quantized: ScreenedHead | None = None
         self._names: dict[tuple[Bucket, Choice], str] = {}

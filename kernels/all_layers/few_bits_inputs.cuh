@@ -1,0 +1,169 @@
+// The inputs of products with weights of few bits: each lane has a run's, in the order of the weights
+// (few_bits_order.cuh). Included by layer_inputs.cuh.
+
+#pragma once
+
+template <int PRODUCT>
+__device__ __forceinline__ void bring_in_order(uint4 (&pieces)[Order<PRODUCT>::PIECES]) {
+#pragma unroll
+  for (int i = 0; i < Order<PRODUCT>::PIECES; i++) {
+    pieces[i] = in_order_of_weights<Order<PRODUCT>::KIND>(pieces[i]);
+  }
+}
+
+// What weights of a norm are the lane's.
+template <int PRODUCT>
+struct NormScales {
+  uint4 of[Order<PRODUCT>::PIECES];
+
+  // Asked for before the rows are there.
+  __device__ __forceinline__ void load(const Element* weight) {
+    const int first = Order<PRODUCT>::first(Place());
+#pragma unroll
+    for (int i = 0; i < Order<PRODUCT>::PIECES; i++) {
+      of[i] = load_16(weight + min(first + Order<PRODUCT>::offset(i), HIDDEN - PIECE));
+    }
+  }
+};
+
+// The residual stream behind a norm. Has a barrier among all warps that multiply in it.
+template <int PRODUCT>
+__device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
+                                               const Element* row, bool awaited, const NormScales<PRODUCT>& scales,
+                                               float epsilon) {
+  constexpr int PIECES = Order<PRODUCT>::PIECES;
+  const Place place;
+  const int first = Order<PRODUCT>::first(place);
+#pragma unroll 1
+  for (int looks = 0;; looks++) {
+    uint32 highest = 0;
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+      const int inner = first + Order<PRODUCT>::offset(i);
+      highest = max(highest, look_at(pieces[i], row + min(inner, HIDDEN - PIECE)));
+      if (inner >= HIDDEN) pieces[i] = make_uint4(0, 0, 0, 0);
+    }
+    if (!__any_sync(FULL_WARP, awaited && highest == NOT_THERE)) break;
+    if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, not a GPU that never answers
+  }
+  float sum = 0.0f, values[PIECE], factors[PIECE];
+#pragma unroll
+  for (int i = 0; i < PIECES; i++) {
+    unpack(pieces[i], values);
+#pragma unroll
+    for (int v = 0; v < PIECE; v++) sum += values[v] * values[v];
+  }
+  sum = warp_sum<8, 1>(sum);  // lanes 16 and beyond have the same runs once more
+  if (place.lane == 0) shared.squares[place.warp][0] = sum;
+  sync_warps();
+  float total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < NUM_WARPS; w++) total += shared.squares[w][0];
+  const float factor = rsqrtf(total / HIDDEN + epsilon);
+#pragma unroll
+  for (int i = 0; i < PIECES; i++) {
+    unpack(pieces[i], values);
+    unpack(scales.of[i], factors);
+#pragma unroll
+    for (int v = 0; v < PIECE; v++) values[v] = scaled_by_norm<NORM>(values[v] * factor, factors[v], 0.0f);
+    pieces[i] = pack(values);
+  }
+  bring_in_order<PRODUCT>(pieces);
+}
+
+// What is attended: the splits of a context put together, half of which are each half's of the warp.
+__device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], const Published& published) {
+  using Of = Order<OUT>;
+  constexpr int LANE_SPLITS = SPLITS > 2 ? SPLITS / 2 : 1, HALVES = SPLITS > 1 ? 2 : 1;
+  const Place place;
+  const int first = Of::first(place), half = place.g / WARP_RUNS % HALVES;
+  uint4 parts[LANE_SPLITS][Of::PIECES];
+  uint32 states[LANE_SPLITS][Of::SLOTS_OF_ROW] = {};  // a lane's elements of a run are in one head
+#pragma unroll 1
+  for (int looks = 0;; looks++) {
+    uint32 highest = 0;
+#pragma unroll
+    for (int s = 0; s < LANE_SPLITS; s++) {
+      const int row = half + HALVES * s;
+      const Element* from = published.mine() + Published::ATTENDED_AT + row * Of::PADDED + first;
+#pragma unroll
+      for (int i = 0; i < Of::PIECES; i++) highest = max(highest, look_at(parts[s][i], from + Of::offset(i)));
+#if SPLITS > 1
+#pragma unroll
+      for (int slot = 0; slot < Of::SLOTS_OF_ROW; slot++) {
+        const int head = min(first + slot * SLOT_RUNS * Of::RUN, ATTENDED - 1) / HEAD_SIZE;
+        uint32 word[1];
+        look<1>(word, published.lse(blockIdx.x % COPIES, row) + head);
+        highest = max(highest, states[s][slot] = word[0]);
+      }
+#endif
+    }
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) break;
+    if (looks == MAX_LOOKS) __trap();
+  }
+#if SPLITS > 1
+#pragma unroll
+  for (int slot = 0; slot < Of::SLOTS_OF_ROW; slot++) {
+    float highest = NEGATIVE_INFINITY, all = 0.0f, weights[LANE_SPLITS];
+#pragma unroll
+    for (int s = 0; s < LANE_SPLITS; s++) highest = fmaxf(highest, __uint_as_float(states[s][slot]));
+    highest = warp_max<16, 16>(highest);
+#pragma unroll
+    for (int s = 0; s < LANE_SPLITS; s++) {
+      weights[s] = exp2_below(__uint_as_float(states[s][slot]), highest);
+      all += weights[s];
+    }
+    all = warp_sum<16, 16>(all);
+#pragma unroll
+    for (int p = 0; p < Of::RUN_PIECES; p++) {
+      const int i = slot * Of::RUN_PIECES + p;
+      float sums[PIECE] = {}, values[PIECE];
+#pragma unroll
+      for (int s = 0; s < LANE_SPLITS; s++) {
+        const float factor = all > 0.0f ? weights[s] / all : 0.0f;
+        unpack(parts[s][i], values);
+#pragma unroll
+        for (int v = 0; v < PIECE; v++) sums[v] += factor > 0.0f ? values[v] * factor : 0.0f;
+      }
+#pragma unroll
+      for (int v = 0; v < PIECE; v++) sums[v] = warp_sum<16, 16>(sums[v]);
+      pieces[i] = pack(sums);
+    }
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < Of::PIECES; i++) pieces[i] = parts[0][i];
+#endif
+  bring_in_order<OUT>(pieces);
+}
+
+// A middle, into shared memory, each piece by one lane of the warp that multiplies by it.
+__device__ __forceinline__ void collect_middle(Shared& shared, const Published& published) {
+  using Of = Order<DOWN>;
+  constexpr int PIECES = Of::PIECES * WARP_RUNS, LOADS = ceil_div(PIECES, 8);  // of a warp's lanes q, of a lane
+  const Place place;
+  const Element* const from =
+      published.mine() + Published::MIDDLE_AT + place.warp * Of::RUN + place.q * (Of::RUN / 4);
+  uint4 own[LOADS];
+#pragma unroll 1
+  for (int looks = 0;; looks++) {
+    uint32 highest = 0;
+#pragma unroll
+    for (int j = 0; j < LOADS; j++) {
+      const int i = 8 * j + place.g;  // run by run
+      const int inner = i / Of::RUN_PIECES * NUM_WARPS * Of::RUN + i % Of::RUN_PIECES * PIECE;
+      own[j] = make_uint4(0, 0, 0, 0);
+      if (PIECES % 8 == 0 || i < PIECES) highest = max(highest, look_at(own[j], from + inner));
+    }
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) break;
+    if (looks == MAX_LOOKS) __trap();
+  }
+  uint4* const to = input_memory(shared, place.warp);
+#pragma unroll
+  for (int j = 0; j < LOADS; j++) {
+    if (PIECES % 8 == 0 || 8 * j + place.g < PIECES) {
+      to[(8 * j + place.g) * 4 + place.q] = in_order_of_weights<Of::KIND>(own[j]);
+    }
+  }
+  __syncwarp();
+}

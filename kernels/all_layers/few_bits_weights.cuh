@@ -1,0 +1,111 @@
+// All weights of few bits of a step on their way through a ring in shared memory, as layer_weights.cuh has those of
+// 16: a slot has a unit's rows, or as much of them as there is room for, and their scales.
+//
+// No more slots are under way than the memory needs: what else the ring has is for weights that wait for their
+// input, and bytes that are asked for all at once are in the way of numbers that thread blocks wait for.
+
+#pragma once
+
+#include "all_layers/layer_memory.cuh"
+#include "common/bulk_copy.cuh"
+
+// How far the copying lane is.
+struct Filling {
+  Ring<SLOTS> at, coming;
+  int filled = 0;
+
+  // The place for the next slot, once it is free.
+  __device__ __forceinline__ void make_room(Shared& shared) {
+    if (filled >= SLOTS) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
+    if (IN_FLIGHT < SLOTS && filled >= IN_FLIGHT) {
+      wait(shared_address(&shared.filled[coming.stage]), coming.parity);
+      coming.advance();
+    }
+  }
+  __device__ __forceinline__ void advance() {
+    at.advance();
+    filled++;
+  }
+};
+
+// Scales of both halves of a unit's rows, `first` and `second` of the weight; RUNS: of a row in the slot.
+template <int PRODUCT, int RUNS>
+__device__ __forceinline__ void copy_scales(Slot& slot, const Layer& layer, int first, int second, int at_slot,
+                                            uint32 barrier) {
+  using Of = Order<PRODUCT>;
+  constexpr int HALF = UNIT / 2, GROUPS = Of::GROUPED ? Of::ROW_RUNS : 1;
+  constexpr bool TOGETHER = !Of::GROUPED || Of::SLOTS_OF_ROW == 1;  // of all rows in one piece
+  constexpr int STRIDE = Of::GROUPED ? Of::SCALE_STRIDE : 1;
+  constexpr int COUNT = TOGETHER ? HALF * GROUPS : RUNS;  // of a copy
+#pragma unroll
+  for (int part = 0; part < 1 + Of::GROUPED; part++) {
+    const __half* scales = (part == 0 ? layer.scales : layer.minimums)[PRODUCT];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const __half* from = scales + static_cast<int64>(half == 0 ? first : second) * GROUPS + at_slot * SLOT_RUNS;
+      __half* to = slot.scales + (part * UNIT + half * HALF) * STRIDE;
+#pragma unroll
+      for (int row = 0; row < (TOGETHER ? 1 : HALF); row++) {
+        copy_bulk(to + row * STRIDE, from + row * GROUPS, COUNT * sizeof(__half), barrier);
+      }
+    }
+  }
+}
+
+// Slot `at_slot` of a unit's rows; RUNS: of a row in it.
+template <int PRODUCT, int RUNS>
+__device__ __forceinline__ void fill_slot(Shared& shared, const Layer& layer, Filling& filling, int unit,
+                                          int at_slot) {
+  using Of = Order<PRODUCT>;
+  constexpr int HALF = UNIT / 2, BYTES = RUNS * RUN_BYTES;
+  constexpr int SCALE_BYTES = UNIT * sizeof(__half) * (Of::GROUPED ? 2 * RUNS : 1);
+  filling.make_room(shared);
+  Slot& slot = shared.ring[filling.at.stage];
+  const uint32 barrier = shared_address(&shared.filled[filling.at.stage]);
+  // Gates, and the values that belong to them, or rows that follow each other.
+  const int first = unit * (PRODUCT == UP ? HALF : UNIT), second = first + (PRODUCT == UP ? MIDDLE : HALF);
+  const bool scaled = Of::GROUPED || at_slot == 0;
+  expect_bytes(barrier, UNIT * BYTES + (scaled ? SCALE_BYTES : 0));
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const StoredWeight* from = layer.weights[PRODUCT] +
+                               static_cast<int64>(half == 0 ? first : second) * Of::ROW_BYTES +
+                               at_slot * SLOT_ROW_BYTES;
+#pragma unroll
+    for (int row = 0; row < HALF; row++) {
+      copy_bulk(slot.rows + (half * HALF + row) * ROW_STRIDE, from + row * Of::ROW_BYTES, BYTES, barrier);
+    }
+  }
+  if (scaled) copy_scales<PRODUCT, RUNS>(slot, layer, first, second, at_slot, barrier);
+  filling.advance();
+}
+
+template <int PRODUCT>
+__device__ __forceinline__ void copy_product(Shared& shared, const Share& share, const Layer& layer,
+                                             Filling& filling) {
+  using Of = Order<PRODUCT>;
+  const int end = share.first(PRODUCT) + share.count(PRODUCT);
+#pragma unroll 1
+  for (int unit = share.first(PRODUCT); unit < end; unit++) {
+#pragma unroll 1
+    for (int slot = 0; slot + 1 < Of::SLOTS_OF_ROW; slot++) {
+      fill_slot<PRODUCT, SLOT_RUNS>(shared, layer, filling, unit, slot);
+    }
+    fill_slot<PRODUCT, Of::LAST_RUNS>(shared, layer, filling, unit, Of::SLOTS_OF_ROW - 1);
+  }
+}
+
+// The work of the copying warp.
+// NOTE: of the lane that is elected, as in streamed_ring.cuh.
+__device__ __forceinline__ void copy_weights(Shared& shared, const Share& share, int num_layers) {
+  if (!is_elected()) return;
+  Filling filling;
+#pragma unroll 1
+  for (int l = 0; l < num_layers; l++) {
+    const Layer& layer = shared.layers[l];
+    copy_product<QKV>(shared, share, layer, filling);
+    copy_product<OUT>(shared, share, layer, filling);
+    copy_product<UP>(shared, share, layer, filling);
+    copy_product<DOWN>(shared, share, layer, filling);
+  }
+}
