@@ -22,6 +22,7 @@ from pagedchat.server.options import ServeOptions
 from pagedchat.server.replies.tool_formats import ToolFormat
 from pagedchat.server.served import Served
 from pagedchat.server.stats import ServerStats
+from pagedchat.server.steps_behind import StepsBehind
 from pagedchat.service.client import EngineClient
 from pagedchat.service.commands import EngineLink
 
@@ -70,7 +71,7 @@ def open_engine(
         exposition.fold(event)
         observe(event)
 
-    observed = ObservedLink(link or EngineClient(config), heard)
+    observed = ObservedLink(StepsBehind(link or EngineClient(config)), heard)
     hub = EngineHub(observed)
     llm = AsyncLLM(link=hub.client("program", follows_steps=False))
     attach = AttachServer(hub, keep_seconds=options.keep_detached)

@@ -33,7 +33,7 @@ class EventQueue:
 
     def put(self, event: EngineEvent | None) -> None:
         """One more; None is the last one."""
-        parts = _parts(event)
+        parts = num_parts(event)
         self._queue.put_nowait((event, parts))
         self.num_parts += parts
         if self.num_parts > self.limit and not self.is_full:
@@ -54,7 +54,8 @@ class EventQueue:
         return self._queue.empty()
 
 
-def _parts(event: EngineEvent | None) -> int:
+def num_parts(event: EngineEvent | None) -> int:
+    """How much an event weighs: of steps their batch entries and cache events."""
     if type(event) is not Steps:
         return 1
     return sum([1 + len(report.batch) + len(report.events) for report in event.reports])

@@ -156,7 +156,14 @@ class EngineLoop:
                 self.programs.handle(command)
             case command:
                 self.chats.handle(command, received.time)
-        self._settle()
+        if not (isinstance(received.command, AddRequest) and self._more_has_come):
+            self._settle()
+
+    @property
+    def _more_has_come(self) -> bool:
+        """Whether there are commands that come before a step: what requests did is taken in once for all of those
+        that have come together, since the first tokens of all are looked for each time."""
+        return not self._inbox.empty()
 
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused

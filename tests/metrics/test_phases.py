@@ -1,8 +1,13 @@
 """The phases of a reply, over reports of the real engine with a clock of the test's."""
 
+from dataclasses import astuple
+
+import msgspec
 import pytest
 
+from pagedchat.events import StepReport
 from pagedchat.metrics.phases import PhaseClock
+from pagedchat.step_batch import DecodeBatch
 from tests.scripted_reports import STEP_SECONDS, ScriptedEngine
 
 
@@ -67,3 +72,36 @@ def test_reply_without_a_token_has_no_phases() -> None:
     clock = PhaseClock()
     clock.fold(engine.reports[-1])
     assert clock.finished == []
+
+
+def test_sequences_that_decode_together_are_told_as_each_for_itself() -> None:
+    engine = ScriptedEngine(num_blocks=64)
+    for seq_id, max_tokens in ((1, 30), (2, 4), (3, 40)):
+        engine.ask(seq_id, 8, max_tokens=max_tokens)
+    together, apart = PhaseClock(), PhaseClock()
+    num_shared, before = 0, None
+    for step in range(40):
+        if step == 6:
+            engine.core.fork(1, 4)
+        if step == 8:
+            engine.core.stop(3)
+            engine.ask(3, [5, 6], max_tokens=15)
+        if step == 10:
+            engine.ask(5, 8, max_tokens=6)
+        report = engine.run()
+        together.fold(report)
+        apart.fold(with_batch_of_its_own(report))
+        assert together.gaps == apart.gaps
+        assert sorted(map(astuple, together.finished)) == sorted(map(astuple, apart.finished))
+        if isinstance(report.batch, DecodeBatch):
+            num_shared += report.batch.seq_ids is before
+            before = report.batch.seq_ids
+    assert num_shared > 5
+
+
+def with_batch_of_its_own(report: StepReport) -> StepReport:
+    """Which shares no list with another one."""
+    if not isinstance(report.batch, DecodeBatch):
+        return report
+    batch = DecodeBatch(report.batch.seq_ids.copy(), report.batch.token_ids)
+    return msgspec.structs.replace(report, batch=batch)

@@ -43,8 +43,8 @@ def test_parts_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
             await queue.get()
 
     counted: list[object] = []
-    count = event_queue._parts
-    monkeypatch.setattr(event_queue, "_parts", lambda event: (counted.append(event), count(event))[1])
+    count = event_queue.num_parts
+    monkeypatch.setattr(event_queue, "num_parts", lambda event: (counted.append(event), count(event))[1])
     asyncio.run(run())
     assert len(counted) == 3
 

@@ -11,6 +11,7 @@ from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import IntegrityError, RequestError
 from pagedchat.outputs import RequestOutput
 from pagedchat.service import commands as cmd
+from pagedchat.service.loop import Received
 from pagedchat.service.prompts import Prepared, PromptJob
 from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
 from tests.faulty_tokenizer import FaultyTokenizer, PanicException
@@ -313,3 +314,17 @@ def test_steps_that_were_allowed_wait_for_a_prompt() -> None:
     assert rig.loop.turn(None) is None
     rig.loop.handle(received(rig, rig.workshop.prepare(late.jobs[1])))
     assert rig.loop.may_step
+
+
+def test_requests_that_come_together_are_taken_in_together() -> None:
+    rig = EngineRig()
+    for request_id in (1, 2, 3):
+        rig.inbox.put(Received(add(request_id, max_tokens=3), 0.0))
+    while not rig.inbox.empty():
+        rig.loop.handle(rig.inbox.get())
+    rig.publisher.flush()
+    [steps] = rig.of(ev.Steps)
+    assert len(steps.reports) == 1
+    rig.run_dry()
+    ended = [told for event in rig.of(ev.RequestOutputs) for told in event.outputs if told.finished]
+    assert sorted(output.request_id for output in ended) == ["1", "2", "3"]
