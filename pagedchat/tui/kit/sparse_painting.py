@@ -93,6 +93,19 @@ class SparseScreen(Screen[None]):
         self._paint_at = 0.0
         """When it is painted at the latest; 0: it was not to be painted yet."""
         self._will_look = False
+        self._was_shown = False
+
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Textual, whose own handler is called as well, works out all styles again, for what may have changed while
+        the screen was hidden; the first time it was not."""
+        event.refresh_styles = self._was_shown and event.refresh_styles
+        self._was_shown = True
+
+    def _on_resize(self, event: events.Resize) -> None:
+        """Textual would lay everything out again for a size that is known: at the start it is told three times."""
+        if event.size == self._compositor.size:
+            event.stop()
+            event.prevent_default()
 
     def paint_when_made(self, is_made: Callable[[], bool]) -> None:
         """The first frame waits, for a moment, until this is so: else it would be drawn twice, the first time
