@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from textual import events
-from textual._compositor import ChopsUpdate, ReflowResult
+from textual._compositor import ChopsUpdate, Compositor, ReflowResult
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Region, Size
@@ -17,7 +17,13 @@ from textual.widgets import Static
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.app import PagedChatApp
-from pagedchat.tui.kit.sparse_painting import MOST_WAIT, SparseCompositor, SparseScreen, changed_rows
+from pagedchat.tui.kit.sparse_painting import (
+    MOST_WAIT,
+    SparseCompositor,
+    SparseScreen,
+    UncoveredCells,
+    changed_rows,
+)
 from pagedchat.view.options import UiOptions
 from tests.fakes_tui import FakeEngineLink
 
@@ -102,6 +108,33 @@ async def test_what_lies_wholly_behind_a_change_is_not_asked(monkeypatch) -> Non
         behind.refresh()
         await pilot.pause(1 / 60)
         assert asked
+
+
+async def test_a_whole_frame_is_textual_s_and_asks_nobody_for_rows_that_others_have(monkeypatch) -> None:
+    app = PagedChatApp(FakeEngineLink(), UiOptions(sessions=3), PromptHistory())
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.press("f3")
+        await pilot.pause(0.1)
+        asked: list[Region] = []
+        behind = app.chats._grids[0]
+        draw = behind.render_lines
+        monkeypatch.setattr(behind, "render_lines", lambda crop: asked.append(crop) or draw(crop))
+        ours = app.screen._compositor.render_strips()
+        assert asked == []
+        monkeypatch.setattr(SparseCompositor, "_get_renders", Compositor._get_renders)
+        assert app.screen._compositor.render_strips() == ours
+        assert asked
+
+
+def test_cells_are_taken_once_and_rows_of_which_none_is_left_are_not_given() -> None:
+    uncovered = UncoveredCells(Size(10, 6))
+    assert uncovered.take(Region(2, 1, 3, 3)) == [Region(2, 1, 3, 3)]
+    assert uncovered.take(Region(2, 2, 3, 1)) == []
+    assert uncovered.take(Region(2, 0, 3, 6)) == [Region(2, 0, 3, 1), Region(2, 4, 3, 2)]
+    assert uncovered.take(Region(4, 1, 2, 2)) == [Region(4, 1, 2, 2)]  # of each row a cell
+    assert uncovered.take(Region(0, 0, 10, 6)) == [Region(0, 0, 10, 6)]
+    assert uncovered.take(Region(0, 0, 10, 6)) == []
+    assert uncovered.take(Region(3, 3, 0, 0)) == []
 
 
 def test_only_rows_that_a_change_lies_in_are_asked_for_neighbours_in_one_piece() -> None:
