@@ -19,7 +19,7 @@ class WrappedRow(NamedTuple):
 # A chunk is a word with the spaces behind it; ideographs and kana are chunks of their own, since lines may end
 # after any of them.
 _CHUNK = re.compile(r"(?P<word>\S*)(?P<space>\s*)")
-_FIRST_IDEOGRAPH = "\u2e80"
+_FIRST_IDEOGRAPH = chr(0x2E80)
 
 
 @cache
