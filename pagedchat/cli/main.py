@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from pagedchat.bounds import check_text
 from pagedchat.cli.attach import attach_address, attached_link
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
@@ -153,9 +155,9 @@ def _run_chats(args: argparse.Namespace, config: EngineConfig, attach: Address |
     remembered = remembered_path()
     link: EngineLink
     if history is not None:
-        history = replace(
-            history, reopened=replace(history.reopened, layout=engines_first(history.reopened.layout))
-        )
+        reopened = history.reopened
+        reopened = structs.replace(reopened, layout=engines_first(reopened.layout))
+        history = structs.replace(history, reopened=reopened)
     servers, has_engine = _servers(args, history, attach)
     open_server = server_opener(args)
     config, beside = _two_models(args, config, history)
