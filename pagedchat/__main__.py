@@ -1,7 +1,17 @@
-"""`python -m pagedchat`."""
+"""`python -m pagedchat`, and what the command `pagedchat` calls."""
 
 import sys
 
-from pagedchat.cli.main import main
+from pagedchat.garbage import imports
 
-sys.exit(main())
+
+def run() -> int:
+    """Run the command line of this process and return its exit code."""
+    with imports():
+        from pagedchat.cli.main import main  # noqa: PLC0415 - nothing becomes garbage by it
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(run())

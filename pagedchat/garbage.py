@@ -1,8 +1,9 @@
 """When Python searches for unreachable cycles: not in the middle of what somebody waits for.
 
-Left alone, it searches whenever enough objects were made. Five places know better:
+Left alone, it searches whenever enough objects were made. Six places know better:
 
-- While modules are imported nothing becomes garbage: `no_collections`.
+- While modules are imported nothing becomes garbage: `no_collections`, `imports`.
+- Nor does it until the first frame of a screen, which is waited for: `no_collections`, until `Garbage` begins.
 - What is there after the first loading stays, and need not be looked through again: `freeze_once`.
 - When an engine is freed, everything is looked through, if that is what it takes: `search_everything`.
 - While an engine runs there is much to make and to drop, but little of it in cycles: `rare_collections`.
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# --- while a model is loaded ------------------------------------------------------------------------
+# --- while a program starts, and a model is loaded --------------------------------------------------
 
 
 @contextmanager
@@ -32,6 +33,14 @@ def no_collections() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def imports() -> Iterator[None]:
+    """No search inside, and what was made inside is left out of all later ones: modules, which stay."""
+    with no_collections():
+        yield
+        gc.freeze()  # the first search afterwards would look through all of it
 
 
 @cache
@@ -133,11 +142,14 @@ class Garbage:
         self._was_busy = True
 
     async def run(self) -> None:
-        """Until cancelled; then Python does as before."""
+        """Until cancelled; then Python does as before. What is there at the beginning, the screen, stays; where
+        nothing was searched until now the young objects are from now on."""
         import asyncio  # noqa: PLC0415 - whoever runs this has it, and an engine does without
 
         before = gc.get_threshold()
         gc.set_threshold(before[0], before[1], _NEVER)
+        gc.freeze()
+        gc.enable()
         try:
             while True:
                 await asyncio.sleep(PAUSE)

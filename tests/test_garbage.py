@@ -13,6 +13,7 @@ from pagedchat.garbage import (
     ALL_AT_LATEST,
     Garbage,
     freeze_once,
+    imports,
     no_collections,
     rare_collections,
     search_everything,
@@ -49,6 +50,15 @@ def test_a_search_that_was_switched_off_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_what_imports_made_is_left_out_of_later_searches() -> None:
+    with imports():
+        assert not gc.isenabled()
+        assert gc.get_freeze_count() == 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.usefixtures("unfrozen")
@@ -124,6 +134,18 @@ class Program:
 
     def garbage(self) -> Garbage:
         return Garbage(lambda: self.busy, lambda: self.now)
+
+
+@pytest.mark.usefixtures("unfrozen")
+async def test_where_nothing_was_searched_until_the_first_frame_it_is_from_then_on() -> None:
+    with no_collections():
+        searching = asyncio.create_task(Program().garbage().run())
+        await asyncio.sleep(0)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0  # the screen stays
+        searching.cancel()
+        await asyncio.gather(searching, return_exceptions=True)
+    assert gc.isenabled()
 
 
 @pytest.mark.usefixtures("unfrozen")

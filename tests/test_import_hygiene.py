@@ -77,6 +77,14 @@ def test_terminal_loads_no_torch() -> None:
     assert loaded_after("import pagedchat.tui.app", (*HEAVY, "textual")) == ["textual"]
 
 
+def test_the_first_frame_waits_for_nothing_that_comes_later_or_seldom() -> None:
+    seldom = ("hashlib", "secrets", "multiprocessing", "sqlite3")
+    later = ("markdown_it", "pygments", "websockets", "openai", "jinja2", "pagedchat.metrics.stats_socket")
+    commands = ("pagedchat.tui.commands.registry", "pagedchat.tui.palette", "pagedchat.tui.inspector.panel")
+    command = "import pagedchat.cli.main, pagedchat.tui.app, pagedchat.remote.attached, pagedchat.remote.client_key"
+    assert loaded_after(command, (*seldom, *later, *commands)) == []
+
+
 def test_kernels_and_the_plans_that_declare_them_load_no_torch() -> None:
     assert loaded_after("import pagedchat.ops.catalogue", HEAVY) == []
     plans = [path for path in OPS.rglob("*.py") if path.stem == "kernels" or path.stem.endswith("plan")]

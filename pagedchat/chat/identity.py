@@ -4,7 +4,7 @@ They grow with time, so that neighbours on disk are neighbours in time. Within a
 clock does; of two processes the random part keeps them apart. Knows no chat and no disk.
 """
 
-import secrets
+import os
 import threading
 import time
 
@@ -18,11 +18,15 @@ _lock = threading.Lock()
 _last = 0
 
 
+def _random_bits() -> int:
+    return int.from_bytes(os.urandom(4)) >> (32 - _RANDOM_BITS)
+
+
 def new_id() -> int:
     """A number that nobody had before."""
     global _last  # noqa: PLW0603 - one row of numbers for the process
     milliseconds = max(0, time.time_ns() // 1_000_000 - _BEGINNING_MS) % (1 << _TIME_BITS)
-    candidate = milliseconds << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    candidate = milliseconds << _RANDOM_BITS | _random_bits()
     with _lock:
         _last = max(candidate, _last + 1)
         return _last

@@ -6,7 +6,6 @@ the result is not known here. Invariant: user and assistant turns alternate, so 
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -29,8 +28,7 @@ _TOKENS_PER_CHARACTER = 0.35
 """Until an engine has counted some."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForkOrigin:
+class ForkOrigin(msgspec.Struct, frozen=True):
     """Where a fork comes from."""
 
     session_id: int
@@ -44,8 +42,7 @@ class ForkOrigin:
     """The parent's `chat_id`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     """One sentence about this chat, and what to do about it; shown until the next prompt."""
 
     message: str

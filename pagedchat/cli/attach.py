@@ -7,9 +7,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from pagedchat.cli.engine_options import add_engine_options
 from pagedchat.cli.standard_streams import check_terminal_type
@@ -117,4 +118,5 @@ def run_inspect(args: argparse.Namespace, settings: "Callable[[], UiOptions]") -
 
     link = AttachedLink(address, role="onlooker", api_key=os.environ.get(KEY_VARIABLE, ""))
     options = settings()
-    return run_inspector(link, replace(options, attached=address.where, ascii=options.ascii or args.ascii))
+    of_server = structs.replace(options, attached=address.where, ascii=options.ascii or args.ascii)
+    return run_inspector(link, of_server)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from pagedchat.bounds import check_text
 from pagedchat.cli.attach import attach_address, attached_link
 from pagedchat.cli.engine_options import engine_config, sampling_overrides
@@ -29,7 +31,7 @@ from pagedchat.cli.standard_streams import (
 from pagedchat.cli.themes import chosen_theme
 from pagedchat.config import CacheConfig, EngineConfig
 from pagedchat.errors import InvalidValueError, PagedChatError
-from pagedchat.garbage import freeze_once, no_collections
+from pagedchat.garbage import no_collections
 from pagedchat.remote.address import Address
 from pagedchat.settings.places import remembered_path
 from pagedchat.settings.remembered import remembered_theme
@@ -136,22 +138,26 @@ def _refuse_screen_options(args: argparse.Namespace) -> None:
 
 
 def _run_terminal(args: argparse.Namespace, config: EngineConfig, attach: Address | None) -> int:
+    """The chats on the screen, which says when garbage is searched for: not before its first frame is out."""
     if not sys.stdout.isatty():
         raise InvalidValueError(
             "Standard output is not a terminal, so the chats cannot be shown.", 'For one reply use -p "TEXT".'
         )
     check_terminal_type()
     with no_collections():
-        from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
+        return _run_chats(args, config, attach)
 
-        history = _history(args)
-    freeze_once()
+
+def _run_chats(args: argparse.Namespace, config: EngineConfig, attach: Address | None) -> int:
+    from pagedchat.tui.app import UiOptions, run_app  # noqa: PLC0415 - loads Textual
+
+    history = _history(args)
     remembered = remembered_path()
     link: EngineLink
     if history is not None:
-        history = replace(
-            history, reopened=replace(history.reopened, layout=engines_first(history.reopened.layout))
-        )
+        reopened = history.reopened
+        reopened = structs.replace(reopened, layout=engines_first(reopened.layout))
+        history = structs.replace(history, reopened=reopened)
     servers, has_engine = _servers(args, history, attach)
     open_server = server_opener(args)
     config, beside = _two_models(args, config, history)

@@ -5,8 +5,9 @@ Connects to nothing.
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
 
 from pagedchat.errors import InvalidValueError
 from pagedchat.history.records import SERVER, LayoutRecord
@@ -84,8 +85,8 @@ def engines_first(layout: LayoutRecord) -> LayoutRecord:
     """The same chats where engines of this machine stand on the left and servers on the right, as runs begin."""
     order = sorted(range(len(layout.models)), key=lambda place: layout.models[place].startswith(SERVER))
     places = {old: new for new, old in enumerate(order)}
-    panes = tuple(replace(pane, beside=places.get(pane.beside, pane.beside)) for pane in layout.panes)
-    return replace(layout, panes=panes, models=tuple(layout.models[place] for place in order))
+    panes = tuple(structs.replace(pane, beside=places.get(pane.beside, pane.beside)) for pane in layout.panes)
+    return structs.replace(layout, panes=panes, models=tuple(layout.models[place] for place in order))
 
 
 def server_opener(args: argparse.Namespace) -> "Callable[[ServerAddress], EngineLink]":

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import structs
+
 from pagedchat.chat.session import ChatSession
 from pagedchat.history.records import ChatRecord, LayoutRecord, PaneRecord
 from pagedchat.history.sessions import record_of
@@ -81,7 +83,7 @@ class HistoryKeeper:
             self._models[place.chat.chat_id] = place.model
             self._look_at(place.chat, drafts.get(place.chat.session_id, ""), place.model, all_of_it)
         self._let_closed_go({place.chat.chat_id for place in kept})
-        stands = replace(layout, panes=tuple(map(self._pane_of, kept)))
+        stands = structs.replace(layout, panes=tuple(map(self._pane_of, kept)))
         if stands != self._layout:
             self._layout = stands
             self._thread.keep_layout(stands)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from pagedchat.chat.session import ForkOrigin
 from pagedchat.chat.turns import Entry
 
@@ -41,8 +43,7 @@ class ChatRecord:
         return not (self.turns or self.open_text or self.queue or self.draft.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class PaneRecord:
+class PaneRecord(msgspec.Struct, frozen=True):
     """One chat's place on the screen."""
 
     number: int
@@ -53,8 +54,7 @@ class PaneRecord:
     """How many groups stood on the left of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutRecord:
+class LayoutRecord(msgspec.Struct, frozen=True):
     """Which chats a program has open, and how they stand."""
 
     panes: tuple[PaneRecord, ...] = ()
@@ -68,8 +68,7 @@ class LayoutRecord:
     right, a server as `server:` and its address."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundChat:
+class FoundChat(msgspec.Struct, frozen=True):
     """One row of a list of chats."""
 
     number: int
@@ -88,8 +87,7 @@ class FoundChat:
     """Around what was searched for; empty where only the title has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundChats:
+class FoundChats(msgspec.Struct, frozen=True):
     """What a list shows."""
 
     chats: tuple[FoundChat, ...]

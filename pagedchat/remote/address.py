@@ -1,8 +1,9 @@
 """Where a server is, as people write it: `localhost`, `127.0.0.1:8000`, `https://host/prefix`."""
 
 import ipaddress
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
@@ -15,8 +16,7 @@ _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _MOST = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A server."""
 
     where: str

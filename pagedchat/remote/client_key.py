@@ -3,7 +3,6 @@
 Only with it can a terminal have what another has left at a server.
 """
 
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +18,8 @@ def client_key(path: Path) -> str:
         key = path.read_text(encoding="ascii").strip()
         if _LEAST <= len(key) <= _MOST and key.isprintable():
             return key
+    import secrets  # noqa: PLC0415 - once for each user
+
     key = secrets.token_urlsafe(24)
     with suppress(OSError):
         make_folder(path.parent)

@@ -4,9 +4,10 @@ Each value is checked where it comes from, so that whoever wrote it is told wher
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
@@ -29,8 +30,7 @@ _TYPES: dict[Kind, tuple[tuple[type, ...], str]] = {
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One thing that may be set."""
 
     name: str
@@ -50,18 +50,17 @@ class Setting:
         return PREFIX + self.name.replace("-", "_").upper()
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(msgspec.Struct):
     """What holds, and where each value is from."""
 
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = msgspec.field(default_factory=dict)
     """Destination -> value."""
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
     """Destination -> `default`, `~/.config/pagedchat/config.toml, line 3`, `PAGEDCHAT_TOP_P`, `command line`."""
-    keymap: dict[str, str] = field(default_factory=dict)
+    keymap: dict[str, str] = msgspec.field(default_factory=dict)
     """Action -> keys, with commas between them."""
-    keymap_sources: dict[str, str] = field(default_factory=dict)
-    servers: "dict[str, ServerAddress]" = field(default_factory=dict)
+    keymap_sources: dict[str, str] = msgspec.field(default_factory=dict)
+    servers: "dict[str, ServerAddress]" = msgspec.field(default_factory=dict)
     """Those that a file names."""
 
     def set(self, setting: Setting, value: Any, source: str) -> None:

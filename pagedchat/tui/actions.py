@@ -6,13 +6,12 @@ composer of a few lines can spare them, so it binds them to these actions.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 from textual.binding import Binding
 
 
-@dataclass(frozen=True, slots=True)
-class KeyAction:
+class KeyAction(msgspec.Struct, frozen=True):
     """One thing a user can do."""
 
     id: str
@@ -173,7 +172,7 @@ _ARROWS = {"left": "←", "right": "→", "up": "↑", "down": "↓"}
 
 def remapped(action: KeyAction, keymap: Mapping[str, str]) -> KeyAction:
     """With the keys that a user gave it, if they did."""
-    return replace(action, keys=keymap.get(action.id, action.keys)) if keymap else action
+    return msgspec.structs.replace(action, keys=keymap.get(action.id, action.keys)) if keymap else action
 
 
 def key_display(key: str) -> str:

@@ -68,12 +68,12 @@ class EngineApp(InspectorListener):
     # --- starting -----------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """The engine starts once the first frame is out."""
+        """The engine starts once the first frame is out; until then nobody searches for garbage."""
         self.call_after_refresh(self._start_engine)
         start_work(self, self._turns.run, "drawing")
-        start_work(self, Garbage(lambda: self.groups.num_busy > 0).run, "garbage")
 
     def _start_engine(self) -> None:
+        start_work(self, Garbage(lambda: self.groups.num_busy > 0).run, "garbage")
         for group in self.groups:
             if group is self.groups.first or group.server is not None:
                 self._start_group(group)

@@ -1,9 +1,10 @@
 """What the command line says about the screens; the engine has its own configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from pagedchat.chat.session import WhenFull
 from pagedchat.config import DEFAULT_MODEL
@@ -20,8 +21,7 @@ MarkdownChoice = Literal["auto", "on", "off"]
 ThoughtsChoice = Literal["fold", "open"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UiOptions:
+class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Set once, when the program starts."""
 
     model: str = DEFAULT_MODEL
@@ -34,7 +34,7 @@ class UiOptions:
     """Whether there is an engine of this machine; without one the first of the servers stands in its place."""
     servers: tuple["ServerAddress", ...] = ()
     """Servers whose chats stand beside those of the engine from the start, from left to right."""
-    known_servers: Mapping[str, "ServerAddress"] = field(default_factory=dict)
+    known_servers: Mapping[str, "ServerAddress"] = msgspec.field(default_factory=dict)
     """Those that the settings file names."""
     api_key_env: str = ""
     """The variable with the key of servers that are given by their URL."""
@@ -44,7 +44,7 @@ class UiOptions:
     """Makes an engine of this machine with a model, where the program was started without one."""
     sessions: int = 1
     """Chats to start with."""
-    overrides: SamplingOverrides = field(default_factory=SamplingOverrides)
+    overrides: SamplingOverrides = msgspec.field(default_factory=SamplingOverrides)
     """Sampling of every new chat, where it differs from the model's own."""
     system: str | None = None
     """System prompt of every new chat."""
@@ -74,5 +74,5 @@ class UiOptions:
     """Colours to start with; empty: the library's own."""
     remember_in: Path | None = None
     """Where a theme that is chosen is kept for the next run."""
-    keymap: Mapping[str, str] = field(default_factory=dict)
+    keymap: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Action -> keys, where a user gave it others."""

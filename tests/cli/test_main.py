@@ -1,8 +1,10 @@
 """The command without a model: where the prompt comes from, exit codes, messages."""
 
+import gc
 import io
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -83,6 +85,26 @@ def test_terminal_gets_the_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (options.theme != "", options.remember_in) == (True, remembered_path())
     cli.main([])
     assert (shown[1].keeps, shown[1].history, shown[0].keeps) == (True, None, False)
+
+
+def test_garbage_is_left_alone_until_the_chats_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pagedchat.tui import app
+
+    searched: list[bool] = []
+    monkeypatch.setattr(app, "run_app", lambda _link, _options: searched.append(gc.isenabled()) or 0)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["--ephemeral"]) == 0
+    assert searched == [False]
+    assert gc.isenabled()
+
+
+def test_the_command_that_is_installed_runs() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    module, function = project["project"]["scripts"]["pagedchat"].split(":")
+    asked = f"import sys; sys.argv = ['pagedchat', '--version']; from {module} import {function}; {function}()"
+    found = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True, text=True)
+    assert (found.returncode, found.stdout.split()[0]) == (0, "pagedchat")
 
 
 def test_what_a_file_wants_for_the_screen_does_not_refuse_one_reply(

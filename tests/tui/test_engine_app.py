@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pagedchat.cache_events import BlockPinned
 from pagedchat.events import EngineDied, EngineFailed, EngineNotice, LoadProgress, RunState
+from pagedchat.garbage import no_collections
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.tui.chat.engine_status import StatusBanner
@@ -22,6 +23,14 @@ async def test_engine_starts_after_the_first_frame(make_app, link):
     async with app.run_test(size=WIDE) as pilot:
         await settle(pilot)
         assert link.started
+
+
+async def test_garbage_is_searched_for_after_the_first_frame(make_app, link):
+    app = make_app()
+    with no_collections():
+        async with app.run_test(size=WIDE) as pilot:
+            await settle(pilot)
+            assert gc.isenabled()
 
 
 async def test_loading_is_shown_and_prompts_may_be_written(make_app, link):

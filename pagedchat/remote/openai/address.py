@@ -6,8 +6,9 @@ written there: an address is shown on the screen, stands in the history and in t
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
+
+import msgspec
 
 from pagedchat.bounds import is_unicode, shown
 from pagedchat.errors import InvalidValueError, PagedChatError
@@ -19,8 +20,7 @@ _LOOPBACK = ("localhost", "127.", "::1")
 _EXAMPLE = "Give one like http://localhost:8000/v1, with #MODEL behind it where it serves several."
 
 
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
+class ServerAddress(msgspec.Struct, frozen=True):
     """One OpenAI-compatible server."""
 
     name: str
@@ -51,7 +51,7 @@ class ServerAddress:
 
     def with_model(self, model: str) -> "ServerAddress":
         """The same server, this model of it."""
-        return replace(self, model=model)
+        return msgspec.structs.replace(self, model=model)
 
     def key(self, environ: Mapping[str, str] | None = None) -> str:
         """What the variable has; empty where none is named.

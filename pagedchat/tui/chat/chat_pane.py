@@ -19,6 +19,7 @@ from pagedchat.tui.kit.lines import MUTED
 from pagedchat.tui.kit.quiet import QuietBorder
 from pagedchat.tui.messages import ChatFocused, PromptSubmitted
 from pagedchat.view.chats.chat_tokens import chat_tokens
+from pagedchat.view.chats.likelihood import TokenPlace
 from pagedchat.view.chats.reading import ReadingSettings
 from pagedchat.view.chats.transcript_rows import fork_marker
 from pagedchat.view.engine_view import EngineView
@@ -73,16 +74,19 @@ class ChatPane(QuietBorder, Vertical):
         note: str = "",
         reading: ReadingSettings | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(classes="" if session.notice is None else "-told")
         self._reading = reading or ReadingSettings()
         self.session = session
         self._view = view
         self.transcript = Transcript(session, note)
         self.alternatives = AlternativesPanel(session)
+        """On the screen from the first time on that it is opened."""
         self.composer = Composer(history)
-        self._notice = Static(classes="notice")
+        notice = notice_content(session.notice)
+        self._notice = Static(notice, classes=_notice_classes(session.notice))
+        """On the screen from the first notice on."""
         self._prompt = Horizontal(classes="prompt")
-        self._texts: dict[str, Content] = {}
+        self._texts = {"notice": notice}
         self._limit = 0
         """Tokens that the chat may hold; 0: not known yet."""
         self._lit_block: int | None = None
@@ -90,10 +94,10 @@ class ChatPane(QuietBorder, Vertical):
         self._lit_seen: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
-        """Transcript over what is known of a token over notice over prompt."""
+        """Transcript over notice over prompt."""
         yield self.transcript
-        yield self.alternatives
-        yield self._notice
+        if self.session.notice is not None:
+            yield self._notice
         with self._prompt:
             yield Static("›", classes="prompt-sign")
             yield self.composer
@@ -158,11 +162,12 @@ class ChatPane(QuietBorder, Vertical):
 
     def _refresh_notice(self) -> None:
         notice = self.session.notice
-        content = notice_content(notice) if notice is not None else Content("")
-        if self._changed("notice", content):
+        content = notice_content(notice)
+        if self._prompt.is_attached and self._changed("notice", content):
+            if not self._notice.is_attached:
+                self.mount(self._notice, before=self._prompt)
             self.set_class(notice is not None, "-told")
-            self._notice.set_class(notice is not None, "-shown")
-            self._notice.set_class(notice is not None and notice.error, "-error")
+            self._notice.set_classes(_notice_classes(notice))
             self._notice.update(content)
 
     def _changed(self, name: str, content: Content) -> bool:
@@ -211,13 +216,18 @@ class ChatPane(QuietBorder, Vertical):
         """
         if self.alternatives.has_focus:
             self.alternatives.close()
-        elif self._view.past is not None or not self.alternatives.open(self.alternatives.place):
+        elif self._view.past is not None or not self._open_alternatives(self.alternatives.place):
             raise PagedChatError(*_nothing_told(self.session, past=self._view.past is not None))
 
     @on(Transcript.TokenClicked)
     def _token_clicked(self, event: Transcript.TokenClicked) -> None:
         event.stop()
-        self.alternatives.open(event.place)
+        self._open_alternatives(event.place)
+
+    def _open_alternatives(self, place: TokenPlace | None) -> bool:
+        if not self.alternatives.is_attached:
+            self.mount(self.alternatives, after=self.transcript)
+        return self.alternatives.open(place)
 
     @on(AlternativesPanel.Moved)
     def _moved(self, event: AlternativesPanel.Moved) -> None:
@@ -284,7 +294,14 @@ def _nothing_told(session: ChatSession, *, past: bool) -> tuple[str, str]:
     )
 
 
-def notice_content(notice: Notice) -> Content:
-    """What is wrong, and fainter what to do about it."""
+def _notice_classes(notice: Notice | None) -> str:
+    shown = "" if notice is None else " -shown -error" if notice.error else " -shown"
+    return f"notice{shown}"
+
+
+def notice_content(notice: Notice | None) -> Content:
+    """What is wrong, and fainter what to do about it; empty where nothing is."""
+    if notice is None:
+        return Content("")
     hint = f" {drawable(notice.hint)}" if notice.hint else ""
     return Content.assemble(drawable(notice.message), (hint, MUTED))

@@ -99,22 +99,29 @@ class Composer(TextArea):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Textual's own would work out all colours anew whenever the cursor blinks."""
-        theme = self._theme
-        if theme is not None and theme is not self._colored:
-            theme.apply_css(self)
-            self._colored = theme
         lines = bare_lines(self, crop)
         return super(TextArea, self).render_lines(crop) if lines is None else lines
 
     def render_line(self, y: int) -> Strip:
         """Made once for the cursor and once without it: it blinks all the while a reply is read."""
-        if y or self.text or not self.placeholder:
+        is_empty = not (y or self.text) and bool(self.placeholder)
+        if (
+            not is_empty or self._draw_cursor
+        ):  # else nothing but the placeholder is drawn, which has a style of its own
+            self._work_out_colors()
+        if not is_empty:
             return super().render_line(y)
         looks = (self.size.width, self._draw_cursor)
         if looks not in self._empty:
             behind = Style(bgcolor=self.rich_style.bgcolor)
             self._empty[looks] = super().render_line(y).extend_cell_length(self.size.width, behind)
         return self._empty[looks]
+
+    def _work_out_colors(self) -> None:
+        theme = self._theme
+        if theme is not None and theme is not self._colored:
+            theme.apply_css(self)
+            self._colored = theme
 
     def notify_style_update(self) -> None:
         """Colours may have changed."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
@@ -66,6 +67,8 @@ class PaneScreen(GroupScreen):
         active = (groups.get(before.focused) if before else None) or groups.chats[0]
         self._focused_id = active.session_id
         groups.shown = groups.of(active)
+        self._placed_in = Size()
+        """The screen's size when the panes got their places."""
         self.takes_keys = False
         """Whether there is a composer already."""
         self._panel: InspectorPanel | None = None
@@ -200,6 +203,8 @@ class PaneScreen(GroupScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fewer panes where there is less room; no room for the inspector beside them."""
+        if event.size == self._placed_in:
+            return
         if self._panel is not None and event.size.width < WIDE_ENOUGH_FOR_PANEL:
             self._close_panel()
         self._arrange()
@@ -207,6 +212,7 @@ class PaneScreen(GroupScreen):
     def place_panes(self) -> None:
         """Give every pane its place; the keyboard stays where it is."""
         shown = self._shown_groups()
+        self._placed_in = self.size
         width = self.size.width
         if self._panel is not None:  # which is as wide as a group
             width = width * len(shown) // (len(shown) + 1)

@@ -1,6 +1,6 @@
 """What the inspector's keys do wherever the focus is inside it; a panel with the focus may mean its own by some."""
 
-from dataclasses import replace
+import msgspec
 
 from pagedchat.tui.actions import KeyAction
 
@@ -106,7 +106,7 @@ def with_alt(actions: tuple[KeyAction, ...]) -> tuple[KeyAction, ...]:
         named = [{"comma": ","}.get(key, key) for key in action.keys.split(",")]
         keys = [f"alt+{SIGNS_WITH_ALT.get(key, key)}" for key in named if key in {*WITH_ALT, *SIGNS_WITH_ALT}]
         if keys:
-            by_alt.append(replace(action, id=f"{action.id}_alt", keys=",".join(keys)))
+            by_alt.append(msgspec.structs.replace(action, id=f"{action.id}_alt", keys=",".join(keys)))
     return tuple(by_alt)
 
 

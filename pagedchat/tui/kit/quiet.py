@@ -105,7 +105,7 @@ def _moved_rows(before: tuple[int, int], after: tuple[int, int]) -> set[int]:
 
 
 class QuietBorder(Widget):
-    """Has texts in its border; a new one paints that row of the border only."""
+    """Has texts in its border, and inside only other widgets; a new text paints that row of the border only."""
 
     _upper: Content | None = None
     _lower: Content | None = None
@@ -135,6 +135,19 @@ class QuietBorder(Widget):
             return self
         super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
         return self
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Between its edges all rows look alike, since what is inside draws itself: one is made for all of them."""
+        inside = range(self.gutter.top, self.outer_size.height - self.gutter.bottom)
+        alike: Strip | None = None
+        lines = []
+        for y in crop.line_range:
+            if alike is None or y not in inside:
+                lines += super().render_lines(Region(crop.x, y, crop.width, 1))
+                alike = lines[-1] if y in inside else alike
+            else:
+                lines.append(alike)
+        return lines
 
     def _edge_region(self, edge: int) -> Region:
         """The row in the coordinates of the content, as `refresh` wants it."""

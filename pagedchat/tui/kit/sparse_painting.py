@@ -7,7 +7,7 @@ nobody has changed.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from textual import events
 from textual._compositor import ChopsUpdate, Compositor, ReflowResult
@@ -52,7 +52,7 @@ class SparseCompositor(Compositor):
     def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
         """`(region, clip, strips)` of the widgets in view, the topmost first."""
         if not self._changed:
-            yield from super()._get_renders(crop)
+            yield from self._get_all_renders()
             return
         uncovered = self._changed
         for widget, (region, clip) in self.visible_widgets.items():
@@ -64,6 +64,38 @@ class SparseCompositor(Compositor):
                 uncovered = tuple(area for area in uncovered if not seen.contains_region(area))
             if not uncovered:
                 return
+
+    def _get_all_renders(self) -> Iterator[tuple[Region, Region, list[Strip]]]:
+        """The same where everything is painted; rows of which others have every cell are not made."""
+        uncovered = UncoveredCells(self.size)
+        for widget, (region, clip) in self.visible_widgets.items():
+            for part in uncovered.take(region.intersection(clip)):
+                yield part, part, widget.render_lines(part.translate(-region.offset))
+
+
+class UncoveredCells:
+    """The cells of a screen that no widget has yet, while widgets take them from the topmost down."""
+
+    def __init__(self, size: Size) -> None:
+        self._rows = [(1 << size.width) - 1] * size.height
+        """A bit for each cell of a row, the first one the lowest."""
+
+    def take(self, region: Region) -> list[Region]:
+        """Nobody else gets these cells, all of which are on the screen.
+
+        Returns:
+            The rows of `region` of which others had not every cell yet, neighbours in one piece.
+        """
+        cells = ((1 << region.width) - 1) << region.x
+        parts: list[Region] = []
+        for y in region.line_range:
+            if self._rows[y] & cells:
+                self._rows[y] &= ~cells
+                if parts and parts[-1].bottom == y:
+                    parts[-1] = parts[-1].grow((0, 0, 1, 0))
+                else:
+                    parts.append(Region(region.x, y, region.width, 1))
+        return parts
 
 
 def changed_rows(region: Region, changed: Iterable[Region]) -> list[Region]:
@@ -93,6 +125,19 @@ class SparseScreen(Screen[None]):
         self._paint_at = 0.0
         """When it is painted at the latest; 0: it was not to be painted yet."""
         self._will_look = False
+        self._was_shown = False
+
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Textual, whose own handler is called as well, works out all styles again, for what may have changed while
+        the screen was hidden; the first time it was not."""
+        event.refresh_styles = self._was_shown and event.refresh_styles
+        self._was_shown = True
+
+    async def _on_resize(self, event: events.Resize) -> None:
+        """Textual would lay everything out again for a size that is known: at the start it is told three times."""
+        if event.size == self._compositor.size:
+            event.stop()
+            event.prevent_default()
 
     def paint_when_made(self, is_made: Callable[[], bool]) -> None:
         """The first frame waits, for a moment, until this is so: else it would be drawn twice, the first time

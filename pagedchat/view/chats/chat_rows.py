@@ -6,8 +6,9 @@ guessed. Knows a session and a width; draws nothing.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from pagedchat.chat.session import ChatSession
 from pagedchat.chat.turns import Entry
@@ -49,8 +50,7 @@ _OPEN = _Line("open", "")
 """Stands for the reply that is being written."""
 
 
-@dataclass(slots=True)
-class Part:
+class Part(msgspec.Struct):
     """Rows that change together: a turn, or a line of the program's own."""
 
     turn: int

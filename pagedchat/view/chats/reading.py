@@ -1,7 +1,8 @@
 """How replies are to be read: as Markdown or as they were written, thoughts folded or whole. Draws nothing."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from pagedchat.events import EngineReady
 from pagedchat.view.options import MarkdownChoice, ThoughtsChoice, UiOptions
@@ -16,8 +17,7 @@ class Reading(NamedTuple):
     """Whether thoughts are drawn whole."""
 
 
-@dataclass(slots=True)
-class ReadingSettings:
+class ReadingSettings(msgspec.Struct):
     """What the user wants of all chats; may change at any time."""
 
     markdown: MarkdownChoice = "auto"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
@@ -18,10 +18,17 @@ class WrappedRow(NamedTuple):
 
 # A chunk is a word with the spaces behind it; ideographs and kana are chunks of their own, since lines may end
 # after any of them.
-_CHUNK = re.compile(
-    r"(?P<word>[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
-    r"|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+|)(?P<space>\s*)"
-)
+_CHUNK = re.compile(r"(?P<word>\S*)(?P<space>\s*)")
+_FIRST_IDEOGRAPH = chr(0x2E80)
+
+
+@cache
+def _chunk_with_ideographs() -> re.Pattern[str]:
+    """Some milliseconds to compile, for text that has such."""
+    return re.compile(
+        r"(?P<word>[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]"
+        r"|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+|)(?P<space>\s*)"
+    )
 
 
 def wrap(text: str, width: int) -> list[WrappedRow]:
@@ -50,7 +57,8 @@ def _wrap_line(line: str, width: int) -> Iterator[WrappedRow]:
         yield WrappedRow(line, "")
         return
     row, swallowed, spaces = "", "", ""
-    for match in _CHUNK.finditer(line):
+    chunk = _CHUNK if max(line) < _FIRST_IDEOGRAPH else _chunk_with_ideographs()
+    for match in chunk.finditer(line):
         word = match["word"]
         for piece in chop_cells(word, width) if cell_len(word) > width else [word]:
             longer = row + spaces + piece

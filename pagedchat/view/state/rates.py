@@ -2,7 +2,8 @@
 
 from collections import deque
 from copy import copy
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from pagedchat.events import StepReport
 from pagedchat.step_batch import Batch, DecodeBatch
@@ -12,8 +13,7 @@ WINDOW = 2.0
 """Seconds of report time that a rate is taken over."""
 
 
-@dataclass(slots=True)
-class _Share:
+class _Share(msgspec.Struct):
     """One sequence's part in the window."""
 
     since: float
@@ -24,8 +24,7 @@ class _Share:
     """Of the steps that belong to no run."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Plain decodes of the same sequences, with no other decodes between them."""
 
     seq_ids: list[int]
@@ -89,7 +88,7 @@ class RateWindow:
         """The same window, to be moved on by itself."""
         twin = copy(self)
         twin._reports = self._reports.copy()
-        twin._runs = deque(map(replace, self._runs))
+        twin._runs = deque(map(copy, self._runs))
         twin._shares = {seq_id: copy(share) for seq_id, share in self._shares.items()}
         return twin
 

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from pagedchat.cache_events import CacheEvent, ContentsLost, SequenceForked, SequencePreempted
 from pagedchat.engine.mirror import CacheMirror
@@ -28,12 +29,11 @@ MARK_MEANINGS = (
 """Every mark and its meaning, in the order of a legend."""
 
 
-@dataclass(slots=True)
-class StepColumn:
+class StepColumn(msgspec.Struct):
     """One step, or one moment at which the scheduler was paused."""
 
     step: int
-    marks: dict[int, str] = field(default_factory=dict)
+    marks: dict[int, str] = msgspec.field(default_factory=dict)
     """Sequence -> its mark; a sequence with nothing to tell has none."""
     num_tokens: int = 0
     """Tokens whose KV the step computed."""
@@ -65,7 +65,7 @@ class StepColumns:
         twin = with_own_containers(self)
         twin._mirror, twin._once = mirror, self._once.copy()
         if columns := twin.columns:  # a fork is marked in the last one afterwards
-            columns[-1] = replace(columns[-1], marks=columns[-1].marks.copy())
+            columns[-1] = msgspec.structs.replace(columns[-1], marks=columns[-1].marks.copy())
         return twin
 
     def pause(self) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 from textual import events
+from textual._text_area_theme import TextAreaTheme
 
 from pagedchat.chat.prompt_history import PromptHistory
-from tests.tui.whole_app import WIDE, pane
+from tests.tui.whole_app import WIDE, drawn, pane, settle
 
 
 @pytest.mark.parametrize("key", ["ctrl+j", "alt+enter", "shift+enter"])
@@ -105,3 +106,23 @@ async def test_control_c_empties_the_prompt_and_undo_brings_it_back(make_app):
         composer.select_all()
         await pilot.press("ctrl+c")
         assert (composer.text, app.clipboard) == ("two\nlines", "two\nlines")
+
+
+async def test_colours_are_worked_out_where_more_is_drawn_than_a_placeholder(make_app, monkeypatch):
+    worked_out = []
+    work_out = TextAreaTheme.apply_css
+    monkeypatch.setattr(
+        TextAreaTheme, "apply_css", lambda theme, area: worked_out.append(area) or work_out(theme, area)
+    )
+    app = make_app(sessions=3)
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        first, second, third = (pane(app, number).composer for number in (1, 2, 3))
+        assert set(worked_out) == {first}  # which has a cursor
+        assert "› Write a prompt" in drawn(pane(app, 2))
+        second.insert("hi")
+        await settle(pilot)
+        assert set(worked_out) == {first, second}
+        third.focus()
+        await settle(pilot)
+        assert set(worked_out) == {first, second, third}

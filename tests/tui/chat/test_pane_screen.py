@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from textual import events
 
 from pagedchat.cache_events import SequenceForked
 from pagedchat.chat.session import Notice
@@ -77,6 +78,37 @@ async def test_the_composer_is_seen_in_the_smallest_pane_with_a_notice(make_app,
         await pilot.press("h", "i")
         await settle(pilot)
         assert "› hi" in drawn(app.screen)
+
+
+async def test_parts_of_a_pane_that_say_nothing_yet_come_with_what_they_say(make_app, link):
+    app = make_app(sessions=2)
+    app.desk.get(2).notify(Notice("The context is full.", "/new goes on.", error=True))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        quiet, told = pane(app, 1), pane(app, 2)
+        assert [type(part).__name__ for part in quiet.children] == ["Transcript", "Horizontal"]
+        assert "The context is full. /new goes on." in drawn(told)
+        assert told.query_one(".notice").has_class("-shown", "-error")
+        app.desk.get(1).notify(Notice("Reopened.", "", error=False))
+        app.desk.get(2).dismiss()
+        await settle(pilot)
+        assert "Reopened." in drawn(quiet)
+        assert not quiet.query_one(".notice").has_class("-error")
+        assert not told.query_one(".notice").display
+        assert (quiet.has_class("-told"), told.has_class("-told")) == (True, False)
+
+
+async def test_a_size_that_is_known_places_no_pane_again(make_app, monkeypatch):
+    app = make_app(sessions=2)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        placed = []
+        monkeypatch.setattr(app.chats, "place_panes", lambda: placed.append(app.size.width))
+        app.chats.post_message(events.Resize(app.size, app.size))
+        await pilot.pause()
+        await pilot.resize_terminal(100, 40)
+        await pilot.pause(1 / 30)
+        assert set(placed) == {100}
 
 
 def test_two_panes_stream(snap_compare, make_still_app, link):

@@ -3,7 +3,9 @@
 import pytest
 from rich.segment import Segment
 from textual.app import App, ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region
 from textual.strip import Strip
 
 from pagedchat.tui.kit.line_view import LineView
@@ -113,3 +115,32 @@ async def test_other_words_in_a_border_paint_that_row_only() -> None:
         assert "above" in app.drawn()[0]
         assert "below" in app.drawn()[5]
         assert app.framed.asked == asked
+
+
+class Box(QuietBorder, Vertical):
+    """Has others inside."""
+
+    DEFAULT_CSS = "Box { height: 9; width: 20; border: round white; padding: 1 2 0 1; background: red 30%; }"
+
+
+class BoxApp(App[None]):
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield Numbers()
+
+
+@pytest.mark.parametrize(("x", "width"), [(0, 20), (0, 1), (3, 9), (19, 1)])
+async def test_rows_between_the_edges_are_one_and_what_textual_makes_of_each(x: int, width: int) -> None:
+    app = BoxApp()
+    async with app.run_test(size=(40, 20)) as pilot:
+        await pilot.pause()
+        box = app.query_one(Box)
+        box.set_title(Content("above"))
+        box.set_subtitle(Content("below"))
+        assert (
+            len({id(strip) for strip in box.render_lines(Region(x, 0, width, 9))}) == 4
+        )  # edges, padding, the rest
+        for top in range(9):
+            for height in range(1, 10 - top):
+                crop = Region(x, top, width, height)
+                assert box.render_lines(crop) == Vertical.render_lines(box, crop)

@@ -6,16 +6,24 @@ import time
 from typing import Any
 
 import pytest
-from textual._compositor import ChopsUpdate
+from textual import events
+from textual._compositor import ChopsUpdate, Compositor, ReflowResult
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.app import PagedChatApp
-from pagedchat.tui.kit.sparse_painting import MOST_WAIT, SparseCompositor, SparseScreen, changed_rows
+from pagedchat.tui.kit.sparse_painting import (
+    MOST_WAIT,
+    SparseCompositor,
+    SparseScreen,
+    UncoveredCells,
+    changed_rows,
+)
 from pagedchat.view.options import UiOptions
 from tests.fakes_tui import FakeEngineLink
 
@@ -102,6 +110,33 @@ async def test_what_lies_wholly_behind_a_change_is_not_asked(monkeypatch) -> Non
         assert asked
 
 
+async def test_a_whole_frame_is_textual_s_and_asks_nobody_for_rows_that_others_have(monkeypatch) -> None:
+    app = PagedChatApp(FakeEngineLink(), UiOptions(sessions=3), PromptHistory())
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.press("f3")
+        await pilot.pause(0.1)
+        asked: list[Region] = []
+        behind = app.chats._grids[0]
+        draw = behind.render_lines
+        monkeypatch.setattr(behind, "render_lines", lambda crop: asked.append(crop) or draw(crop))
+        ours = app.screen._compositor.render_strips()
+        assert asked == []
+        monkeypatch.setattr(SparseCompositor, "_get_renders", Compositor._get_renders)
+        assert app.screen._compositor.render_strips() == ours
+        assert asked
+
+
+def test_cells_are_taken_once_and_rows_of_which_none_is_left_are_not_given() -> None:
+    uncovered = UncoveredCells(Size(10, 6))
+    assert uncovered.take(Region(2, 1, 3, 3)) == [Region(2, 1, 3, 3)]
+    assert uncovered.take(Region(2, 2, 3, 1)) == []
+    assert uncovered.take(Region(2, 0, 3, 6)) == [Region(2, 0, 3, 1), Region(2, 4, 3, 2)]
+    assert uncovered.take(Region(4, 1, 2, 2)) == [Region(4, 1, 2, 2)]  # of each row a cell
+    assert uncovered.take(Region(0, 0, 10, 6)) == [Region(0, 0, 10, 6)]
+    assert uncovered.take(Region(0, 0, 10, 6)) == []
+    assert uncovered.take(Region(3, 3, 0, 0)) == []
+
+
 def test_only_rows_that_a_change_lies_in_are_asked_for_neighbours_in_one_piece() -> None:
     region = Region(10, 5, 20, 10)
     assert changed_rows(region, [Region(0, 0, 40, 7)]) == [Region(10, 5, 20, 2)]
@@ -128,6 +163,50 @@ async def test_where_somebody_types_is_painted_without_waiting_for_the_clock(mon
         await pilot.press("x")  # and no `pause`: that would paint
         assert app.focused is not None
         assert any(area.overlaps(app.focused.region) for areas in painted for area in areas)
+
+
+async def test_a_size_that_is_known_is_not_laid_out_for_again(monkeypatch) -> None:
+    laid_out: list[Size] = []
+    lay_out = SparseCompositor.reflow
+
+    def watched(self: SparseCompositor, parent: Widget, size: Size) -> ReflowResult:
+        laid_out.append(size)
+        return lay_out(self, parent, size)
+
+    monkeypatch.setattr(SparseCompositor, "reflow", watched)
+    app = CornersApp()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause(1 / 30)
+        before = len(laid_out)
+        app.screen.post_message(events.Resize(Size(*SIZE), Size(*SIZE)))
+        await pilot.pause(1 / 30)
+        assert laid_out == before * [Size(*SIZE)]
+        await pilot.resize_terminal(30, 9)
+        await pilot.pause(1 / 30)
+        assert set(laid_out[before:]) == {Size(30, 9)}
+        assert max(map(len, whole(app))) == 30
+
+
+async def test_the_first_time_that_a_screen_is_shown_its_styles_are_what_they_would_be_worked_out_anew() -> None:
+    app = PagedChatApp(FakeEngineLink(), UiOptions(sessions=3), PromptHistory())
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.pause()
+        nodes = list(app.screen.walk_children(with_self=True))
+        assert len(nodes) > 20
+        rules = [node.styles.get_rules() for node in nodes]
+        app.screen.update_node_styles(animate=False)
+        assert [node.styles.get_rules() for node in nodes] == rules
+
+
+async def test_a_screen_that_was_hidden_gets_its_styles_anew(monkeypatch) -> None:
+    app = CornersApp()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        worked_out: list[object] = []
+        monkeypatch.setattr(app.screen, "update_node_styles", lambda **_: worked_out.append(app.screen))
+        app.screen.post_message(events.ScreenResume())
+        await pilot.pause()
+        assert worked_out == [app.screen]
 
 
 class Waiting(Corners):

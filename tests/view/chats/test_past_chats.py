@@ -1,7 +1,7 @@
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from pagedchat.history.records import FoundChat, FoundChats

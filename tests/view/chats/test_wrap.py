@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from pagedchat.view.chats import wrap as wrapping
 from pagedchat.view.chats.wrap import wrap
 
 
@@ -35,6 +36,15 @@ def test_rows_fit_and_join_to_the_text_again(text, width):
     assert all(cell_len(row.text) <= width for row in wrapped)
     joined = "".join(row.joiner + row.text for row in wrapped).removeprefix("\n")
     assert _without_line_ends(joined) == _without_line_ends(text)
+
+
+@given(st.text(st.characters(max_codepoint=0x2E7F), min_size=1, max_size=80), st.integers(2, 20))
+def test_text_without_ideographs_is_wrapped_as_if_it_might_have_some(text, width):
+    line = text.replace("\n", " ")
+    plain = list(wrapping._wrap_line(line, width))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wrapping, "_FIRST_IDEOGRAPH", "")
+        assert list(wrapping._wrap_line(line, width)) == plain
 
 
 def _without_line_ends(text):
