@@ -119,12 +119,16 @@ def logits_of_decodes(runner: CpuModelRunner, *, whole: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["llama", "opt"])
-def test_text_is_the_same_alone_and_among_others(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_chats", [11, 43])
+def test_text_is_the_same_alone_and_among_others(name: str, num_chats: int, tmp_path: Path) -> None:
+    kernels = cpu_kernels()
+    if kernels is None or num_chats > kernels.most_rows:
+        pytest.skip("so many go through the modules")
     model = decoder(saved(tmp_path, name))
-    prompts = [TOKENS[i : i + 5 + 3 * i] for i in range(11)]
+    prompts = [TOKENS[i % 11 : i % 11 + 5 + 3 * (i % 11)] + TOKENS[i : i + 1] for i in range(num_chats)]
     replies = []
     for chosen in (prompts, prompts[3:4]):
-        runner = runner_of(model, num_blocks=200)
+        runner = runner_of(model, num_blocks=20 * num_chats)
         drive = Driver(runner)
         seqs = [drive.add(prompt) for prompt in chosen]
         for _ in range(9):
