@@ -1,14 +1,14 @@
 """The kernel of products with weights in float32 and bfloat16: a few rows times a weight that is read once, as
 checkpoints have it.
 
-A unit is a row of the weight, and so a column of the result. 32 of its elements become two vectors of 16 floats:
-of float32 the first and the second half, of bfloat16 the even and the odd ones, which is a shift and a mask. The
-input, in float32, lies in the same order, in runs of 32 that are filled up with zeros. Each column of each row has
-16 sums of its own, one for each lane, which are added in the same order whatever is computed beside them: a row's
-numbers never depend on its company.
+A unit is a row of the weight, and so a column of the result. 32 of its elements are multiplied at a time by 32 of
+the input, see `dense_elements`; inputs lie in the order for that, in runs of 32 that are filled up with zeros. Each
+column of each row has 16 sums of its own, one for each lane, which are added in the same order whatever is computed
+beside them, by 8 rows together (`dense_tile`) too: a row's numbers never depend on its company.
 
 Arguments: weight, input, output, bias or 0 (float32), out_features, in_features, num_rows, elements of an input
-row, elements of an output row, 1 to add to what the output holds.
+row, elements of an output row, 1 to add to what the output holds, bytes from a chunk of the weight to the next one
+of the same thread.
 """
 
 from pagedchat.jit.cpu.ir import FLOAT, I64, PTR, Function, Module, Value, Variable
