@@ -46,19 +46,29 @@ def test_a_step_is_told_kernel_by_kernel(tmp_path: Path, capsys: pytest.CaptureF
     assert "GB/s" in shown
 
 
+def test_rows_of_drafts_are_measured_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_checkpoint(tmp_path, TINY, torch.float32, torch.device("cpu"))
+    figures = tmp_path / "figures.json"
+    options = ["--batch", "2", "--rows", "1,4", "--steps", "1", "--context", "20", "--json", str(figures)]
+    assert bench("--model", str(tmp_path), *options) == 0
+    assert "2 chats of 4 rows each, 20 tokens" in capsys.readouterr().out
+    steps = json.loads(figures.read_text())["steps"]
+    assert [(step["chats"], step["rows"]) for step in steps] == [(2, 1), (2, 4)]
+
+
 def test_weights_of_few_bits_are_fewer_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_checkpoint(tmp_path, TINY, torch.float32, torch.device("cpu"))
     figures = tmp_path / "figures.json"
     options = ["--batch", "1", "--steps", "1", "--context", "20", "--quantize", "int4", "--json", str(figures)]
     assert bench("--model", str(tmp_path), *options) == 0
-    assert " in int4, 1 x 20 tokens" in capsys.readouterr().out
+    assert " in int4, 1 chat, 20 tokens" in capsys.readouterr().out
     [step] = json.loads(figures.read_text())["steps"]
     assert len(step["kernels"]) == 12  # both forms of queries, keys and values by one name
 
 
 def test_what_cannot_be_measured_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="--batch is at most 32"):
-        bench("--batch", "33")
+    with pytest.raises(InvalidValueError, match="--batch times --rows is at most"):
+        bench("--batch", "33", "--rows", "1,4")
     with pytest.raises(InvalidValueError, match="--quantize is 'int3'"):
         bench("--quantize", "int3")
     write_checkpoint(tmp_path, {**TINY, "head_dim": 24}, torch.float32, torch.device("cpu"))

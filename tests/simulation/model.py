@@ -17,7 +17,7 @@ from pagedchat.engine.output import BlockOp, ScheduledSequence
 from pagedchat.events import EngineReady
 from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
+from pagedchat.ops.cpu.linear import FEW_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
 from tests.engine.groups.beam_model import ChoosingRunner
 from tests.engine.kv_simulator import KVSimulator, fingerprint, reply_of
@@ -81,7 +81,7 @@ class KernelLetters:
         ]
         tokens = _alphabet()
         # More rows than kernels take go to a library, which may add in another order.
-        parts = [self._multiply(part) for part in torch.tensor(rows).split(MOST_ROWS)]
+        parts = [self._multiply(part) for part in torch.tensor(rows).split(FEW_ROWS)]
         return [tokens[place] for part in parts for place in part.argmax(dim=1).tolist()]
 
 

@@ -18,7 +18,7 @@ from pagedchat.jit.cpu.library import Library
 from pagedchat.jit.cpu.pool import Job, Pool, Program
 from pagedchat.jit.cpu.target import host_target
 from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.ops.cpu.linear import MOST_ROWS, CpuLinear
+from pagedchat.ops.cpu.linear import FEW_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.private_files import make_folder
 from tests.faults.counting import module_that_counts
@@ -87,7 +87,7 @@ def _check_pool(example: tuple[int, list[tuple[int, int]], int]) -> None:
 @st.composite
 def _products(draw: st.DrawFn) -> tuple[str, int, int, list[list[float]]]:
     """Format, width, columns and the beginnings of rows, which go on as they begin."""
-    rows = draw(st.lists(st.lists(_FLOATS, min_size=1, max_size=5), min_size=1, max_size=MOST_ROWS))
+    rows = draw(st.lists(st.lists(_FLOATS, min_size=1, max_size=5), min_size=1, max_size=FEW_ROWS))
     return draw(st.sampled_from(_FORMATS)), 32 * draw(st.integers(1, 9)), draw(st.integers(1, 70)), rows
 
 

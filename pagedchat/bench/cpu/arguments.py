@@ -21,6 +21,9 @@ def add_cpu_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=counts, default=[1, 8], metavar="NUMBERS", help="chats that decode together (1,8)"
     )
+    parser.add_argument(
+        "--rows", type=counts, default=[1], metavar="NUMBERS", help="rows of a chat: a token, and drafted ones (1)"
+    )
     parser.add_argument("--context", type=count, default=128, metavar="N", help="tokens of each chat (128)")
     parser.add_argument("--steps", type=count, default=20, metavar="N", help="timed steps of each kind (20)")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")

@@ -7,6 +7,7 @@ it does in a step; the calls cost some microseconds each. All chats attend to th
 import argparse
 import json
 import time
+from itertools import product
 from statistics import median
 
 import torch
@@ -21,7 +22,6 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.models.hub import find_model
 from pagedchat.models.loader import load_weights
 from pagedchat.ops.cpu.kernels import cpu_kernels, objection
-from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.cpu.objections import objection_to
@@ -41,12 +41,15 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
         DeviceError: there are no kernels, or none for this model.
         ModelError: there is no such model.
     """
-    if max(args.batch) > MOST_ROWS:
-        raise InvalidValueError(f"--batch is at most {MOST_ROWS} on a CPU.", "More go through the modules.")
     if args.quantize not in ("none", "int8", "int4"):
         raise InvalidValueError(f"--quantize is {args.quantize!r}.", "Give none, int8 or int4.")
-    if cpu_kernels() is None:
+    kernels = cpu_kernels()
+    if kernels is None:
         raise DeviceError(f"There is nothing to measure, since {objection()}.", "Look at pagedchat doctor.")
+    if max(args.batch) * max(args.rows) > kernels.most_rows:
+        raise InvalidValueError(
+            f"--batch times --rows is at most {kernels.most_rows} here.", "More go through the modules."
+        )
     with given_or_made_up(args.model, say, args.shape) as model:
         results = _measure(args, model)
     if args.json is not None:
@@ -57,13 +60,15 @@ def run_cpu_bench(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace, name: str) -> list[dict[str, object]]:
     runner = _runner(args, name)
     results = []
-    for num_rows in args.batch:
-        say(f"{num_rows} {'chat' if num_rows == 1 else 'chats'}")
-        figures = _figures(runner, _inputs(num_rows, args.context), args.steps)
-        results.append({"chats": num_rows, **figures})
+    for num_chats, each in product(args.batch, args.rows):
+        chats = f"{num_chats} {'chat' if num_chats == 1 else 'chats'}"
+        chats += f" of {each} rows each" if each > 1 else ""
+        say(chats)
+        figures = _figures(runner, _inputs(num_chats, each, args.context), args.steps)
+        results.append({"chats": num_chats, "rows": each, **figures})
         weights = "" if args.quantize == "none" else f" in {args.quantize}"
         model = model_words(args.model, args.shape) + weights
-        title = f"{model}, {num_rows} x {args.context} tokens, medians of {args.steps}"
+        title = f"{model}, {chats}, {args.context} tokens, medians of {args.steps}"
         show(render_table(title, _rows(runner, figures)))
     return results
 
@@ -85,14 +90,18 @@ def _runner(args: argparse.Namespace, name: str) -> CpuModelRunner:
     return CpuModelRunner(model, backend, _CPU)
 
 
-def _inputs(num_rows: int, context: int) -> BatchInputs:
-    """Of decodes, each behind `context - 1` tokens."""
+def _inputs(num_chats: int, each: int, context: int) -> BatchInputs:
+    """Of decodes, the last row of each chat behind `context - 1` tokens."""
     per_chat = -(-context // _BLOCK_SIZE)
-    tables = [list(range(row * per_chat, (row + 1) * per_chat)) for row in range(num_rows)]
-    slots = torch.tensor([table[0] * _BLOCK_SIZE + context - 1 for table in tables])
-    batch = AttentionBatch(list(range(num_rows)), num_rows, [1] * num_rows, [context] * num_rows, tables, slots)
+    tables = [list(range(chat * per_chat, (chat + 1) * per_chat)) for chat in range(num_chats)]
+    num_rows = num_chats * each
+    places = [max(0, context - each) + i for i in range(each)] * num_chats
+    of_rows = [tables[row // each] for row in range(num_rows)]
+    slots = torch.tensor([table[0] * _BLOCK_SIZE + place for table, place in zip(of_rows, places, strict=True)])
+    lengths = [place + 1 for place in places]
+    batch = AttentionBatch(list(range(num_rows)), num_rows, [1] * num_rows, lengths, of_rows, slots)
     rows = torch.arange(num_rows)
-    return BatchInputs(rows[None] + 5, torch.full((1, num_rows), context - 1), rows, list(range(num_rows)), batch)
+    return BatchInputs(rows[None] + 5, torch.tensor([places]), rows, list(range(num_rows)), batch)
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 I1, I8, I16, I32, I64 = "i1", "i8", "i16", "i32", "i64"
-HALF, FLOAT, PTR, VOID = "half", "float", "ptr", "void"
+HALF, BFLOAT, FLOAT, PTR, VOID = "half", "bfloat", "float", "ptr", "void"
 
 Operand: TypeAlias = "Value | int | float"
 
@@ -24,7 +24,7 @@ def element_of(kind: str) -> str:
 
 
 def _is_float(kind: str) -> bool:
-    return element_of(kind) in (HALF, FLOAT)
+    return element_of(kind) in (HALF, BFLOAT, FLOAT)
 
 
 def literal(kind: str, number: float) -> str:
@@ -80,6 +80,9 @@ class Value:
 
     def __lt__(self, other: Operand) -> "Value":
         return self.function.compare("slt", "olt", self, other)
+
+    def __le__(self, other: Operand) -> "Value":
+        return self.function.compare("sle", "ole", self, other)
 
     def __ge__(self, other: Operand) -> "Value":
         return self.function.compare("sge", "oge", self, other)

@@ -1,22 +1,23 @@
 """The kernel of products with weights in float32 and bfloat16: a few rows times a weight that is read once, as
 checkpoints have it.
 
-A unit is a row of the weight, and so a column of the result. 32 of its elements become two vectors of 16 floats:
-of float32 the first and the second half, of bfloat16 the even and the odd ones, which is a shift and a mask. The
-input, in float32, lies in the same order, in runs of 32 that are filled up with zeros. Each column of each row has
-16 sums of its own, one for each lane, which are added in the same order whatever is computed beside them: a row's
-numbers never depend on its company.
+A unit is a row of the weight, and so a column of the result. 32 of its elements are multiplied at a time by 32 of
+the input, see `dense_elements`; inputs lie in the order for that, in runs of 32 that are filled up with zeros. Each
+column of each row has 16 sums of its own, one for each lane, which are added in the same order whatever is computed
+beside them, by 8 rows together (`dense_tile`) too: a row's numbers never depend on its company.
 
 Arguments: weight, input, output, bias or 0 (float32), out_features, in_features, num_rows, elements of an input
-row, elements of an output row, 1 to add to what the output holds.
+row, elements of an output row, 1 to add to what the output holds, bytes from a chunk of the weight to the next one
+of the same thread.
 """
 
-from pagedchat.jit.cpu.ir import FLOAT, I16, I32, I64, PTR, Function, Module, Value, Variable, vector
+from pagedchat.jit.cpu.ir import FLOAT, I64, PTR, Function, Module, Value, Variable
 from pagedchat.jit.cpu.target import CpuTarget
-from pagedchat.ops.cpu.vectors import summed_by_lane
+from pagedchat.ops.cpu.dense_elements import RUN, DenseElement, argument
+from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
+from pagedchat.ops.cpu.dense_tile import write_dense_tile
+from pagedchat.ops.cpu.vectors import FLOATS, summed_by_lane
 
-RUN = 32
-"""Elements that are taken at a time."""
 ROW_COUNTS = (8, 4, 2, 1)
 """Rows that are computed together, at most."""
 
@@ -27,13 +28,17 @@ _AHEAD_BYTES = 1024
 """How far ahead of a product its weight is fetched."""
 
 
-def write_dense_product(module: Module, target: CpuTarget, element: str) -> None:
-    """`dense_bf16` or `dense_f32`."""
-    sums = _MOST_SUMS if target.num_registers == 32 and target.register_bits == 512 else _FEW_SUMS
+def write_dense_product(module: Module, target: CpuTarget, element: DenseElement) -> None:
+    """`dense_f32`, `dense_bf16` or `dense_rounded`."""
+    sums = _MOST_SUMS if target.has_wide_registers else _FEW_SUMS
     row_counts = [count for count in ROW_COUNTS if count <= sums // 2]
+    name = f"dense_{element.name}"
     for num_rows in row_counts:
-        _write_block(module, element, num_rows, min(sums // num_rows, _MOST_COLUMNS))
-    write_row_blocks(module, f"dense_{element}", row_counts, rows_at=6)
+        if num_rows == BLOCK:
+            write_dense_tile(module, element, f"{name}_{num_rows}")
+        else:
+            _write_block(module, element, num_rows, min(sums // num_rows, _MOST_COLUMNS))
+    write_row_blocks(module, name, row_counts, rows_at=6)
 
 
 def write_row_blocks(module: Module, name: str, row_counts: list[int], *, rows_at: int) -> None:
@@ -61,14 +66,11 @@ def write_row_blocks(module: Module, name: str, row_counts: list[int], *, rows_a
     f.finish()
 
 
-def argument(f: Function, args: Value, index: int, kind: str = I64) -> Value:
-    """One of a kernel's arguments."""
-    return f.load(kind, f.at(args, index, I64), aligned=8)
-
-
-def _write_block(module: Module, element: str, num_rows: int, num_columns: int) -> None:
+def _write_block(module: Module, element: DenseElement, num_rows: int, num_columns: int) -> None:
     """So many rows, and as many columns at a time as there are registers for."""
-    f = module.function(f"dense_{element}_{num_rows}", [("args", PTR), ("first", I64), ("last", I64), ("row", I64)])
+    f = module.function(
+        f"dense_{element.name}_{num_rows}", [("args", PTR), ("first", I64), ("last", I64), ("row", I64)]
+    )
     args, first, last, row = (f.parameter(each) for each in ("args", "first", "last", "row"))
     block = _Block(f, args, element, row, num_rows)
     whole = last - (last - first) % num_columns
@@ -83,64 +85,42 @@ def _write_block(module: Module, element: str, num_rows: int, num_columns: int) 
 class _Block:
     """Some columns of some rows, for as long as the inputs go on."""
 
-    def __init__(self, f: Function, args: Value, element: str, row: Value, num_rows: int) -> None:
+    def __init__(self, f: Function, args: Value, element: DenseElement, row: Value, num_rows: int) -> None:
         self._f, self._element, self._num_rows = f, element, num_rows
         self._weight, self._bias = argument(f, args, 0, PTR), argument(f, args, 3)
         self._in_features = argument(f, args, 5)
         x_stride, self._y_stride = argument(f, args, 7), argument(f, args, 8)
         self._adds = argument(f, args, 9)
-        first_input = f.at(argument(f, args, 1, PTR), row * x_stride, FLOAT)
-        self._inputs = [f.at(first_input, x_stride * i, FLOAT) for i in range(num_rows)]
+        first_input = f.at(argument(f, args, 1, PTR), row * x_stride, element.input_kind)
+        self._inputs = [f.at(first_input, x_stride * i, element.input_kind) for i in range(num_rows)]
         self._output = f.at(argument(f, args, 2, PTR), row * self._y_stride, FLOAT)
 
     def write(self, column: Value, num_columns: int) -> None:
-        f, size = self._f, self._size
-        weights = [f.at(self._weight, (column + j) * self._in_features, size) for j in range(num_columns)]
-        sums = [[f.variable(_FLOATS, 0.0) for _ in range(self._num_rows)] for _ in weights]
+        f, element = self._f, self._element
+        weights = [f.at(self._weight, (column + j) * self._in_features, element.kind) for j in range(num_columns)]
+        sums = [[f.variable(FLOATS, 0.0) for _ in range(self._num_rows)] for _ in weights]
         whole = self._in_features - self._in_features % RUN
         with f.loop(0, whole, RUN) as k:
             runs = []
             for weight in weights:
-                at = f.at(weight, k, size)
+                at = f.at(weight, k, element.kind)
                 f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
-                runs.append(self._whole_run(at))
+                runs.append(element.run(f, at))
             self._add_run(k, runs, sums)
         rest = self._in_features - whole
         with f.when(rest.differs(0)):
-            self._add_run(whole, [self._part_of_run(f.at(each, whole, size), rest) for each in weights], sums)
+            places = [f.at(each, whole, element.kind) for each in weights]
+            self._add_run(whole, [element.part_of_run(f, at, rest) for at in places], sums)
         self._store(column, sums)
 
-    @property
-    def _size(self) -> str:
-        return I16 if self._element == "bf16" else FLOAT
-
-    def _add_run(self, k: Value, runs: list[tuple[Value, Value]], sums: list[list[Variable]]) -> None:
-        f = self._f
+    def _add_run(self, k: Value, runs: list[list[Value]], sums: list[list[Variable]]) -> None:
+        f, element = self._f, self._element
         for row, row_input in enumerate(self._inputs):
-            for half in range(2):
-                numbers = f.load(_FLOATS, f.at(row_input, k + 16 * half, FLOAT), aligned=4)
+            for i in range(element.num_vectors):
+                at = f.at(row_input, k + element.input_lanes * i, element.input_kind)
+                numbers = element.inputs(f, at, aligned=2)
                 for run, its_sums in zip(runs, sums, strict=True):
-                    its_sums[row].value = f.fma(run[half], numbers, its_sums[row].value)
-
-    def _whole_run(self, at: Value) -> tuple[Value, Value]:
-        f = self._f
-        if self._element == "bf16":
-            return self._widened(f.load(_INTS, at, aligned=2))
-        return f.load(_FLOATS, at, aligned=4), f.load(_FLOATS, f.at(at, 16, FLOAT), aligned=4)
-
-    def _part_of_run(self, at: Value, rest: Value) -> tuple[Value, Value]:
-        f = self._f
-        if self._element == "bf16":
-            shorts = f.load_some(vector(RUN, I16), at, f.first_lanes(rest, RUN))
-            return self._widened(f.convert("bitcast", shorts, _INTS))
-        first, second = f.first_lanes(rest, 16), f.first_lanes(rest - 16, 16)
-        return f.load_some(_FLOATS, at, first), f.load_some(_FLOATS, f.at(at, 16, FLOAT), second)
-
-    def _widened(self, pairs: Value) -> tuple[Value, Value]:
-        """bfloat16 is the upper half of a float32."""
-        f = self._f
-        even, odd = pairs << 16, pairs & -65536
-        return f.convert("bitcast", even, _FLOATS), f.convert("bitcast", odd, _FLOATS)
+                    its_sums[row].value = element.added(f, its_sums[row].value, run[i], numbers)
 
     def _store(self, column: Value, sums: list[list[Variable]]) -> None:
         """Sums of the lanes, in the order of `folded` whichever way they are made."""
@@ -160,6 +140,3 @@ class _Block:
         with f.when(self._adds.differs(0)):
             result.value = result.value + f.load(FLOAT, place, aligned=4)
         f.store(result.value, place, aligned=4)
-
-
-_FLOATS, _INTS = vector(16, FLOAT), vector(16, I32)

@@ -10,7 +10,7 @@ bits), and for a cache of bytes block_size, bytes of a page, where its scales be
 
 from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I64, PTR, Function, Module, Value, vector
 from pagedchat.ops.cpu.byte_elements import BYTE_ELEMENTS, BytePages, keep_bytes
-from pagedchat.ops.cpu.dense_product import argument
+from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES
 
 CACHE_ELEMENTS = ("f32", "bf16", *BYTE_ELEMENTS)

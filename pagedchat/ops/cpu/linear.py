@@ -1,8 +1,9 @@
 """Products with a weight on a CPU: by kernels of our own where there are any, else by torch, behind one name.
 
-A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as one kernel
-computes it: weights of few bits always, others up to `MOST_ROWS` rows. For more there is another one for
-weights in bfloat16, on processors where that is faster than a library.
+A row's result follows from the row alone, bit for bit, whatever else is in the batch, as long as kernels of one
+kind compute it: weights of few bits always, others up to `CpuKernels.most_rows` if whole steps ask for it, while
+layers leave more than a few rows to a library where that is faster. For more there is another one for weights in
+bfloat16, on processors where no library is.
 """
 
 from threading import Lock
@@ -13,9 +14,9 @@ from torch.nn import functional
 from pagedchat.jit.cpu.pool import Program
 from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.cpu import packing
-from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
+from pagedchat.ops.cpu.kernels import FEW_ROWS, CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.packing import PackedWeight, packed_weight
-from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, Rows
+from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 _INPUT, _PRODUCT = 0, 1
@@ -76,12 +77,10 @@ class CpuLinear:
         return self.product.weight
 
     def takes(self, num_rows: int) -> bool:
-        """Whether kernels multiply so many rows."""
+        """Whether kernels are to multiply so many rows, where a library can do it too."""
         product, kernels = self.product, self._kernels
         return (
-            product is not None
-            and kernels is not None
-            and (num_rows <= MOST_ROWS or not product.objection_to_many(kernels))
+            product is not None and kernels is not None and (num_rows <= FEW_ROWS or product.beats_library(kernels))
         )
 
     @property
@@ -92,10 +91,10 @@ class CpuLinear:
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]`, float32 or bfloat16 -> `[num_rows, out_features]` of the same type."""
         check_shape("rows", rows, None, self.in_features)
-        product = self.product
-        if product is None or not self.takes(len(rows)):
+        product, kernels = self.product, self._kernels
+        if product is None or kernels is None or not self.takes(len(rows)):
             return self._by_torch(rows)
-        return self._by_kernels(product, rows)
+        return self._by_kernels(kernels, product, rows)
 
     def _by_torch(self, rows: torch.Tensor) -> torch.Tensor:
         dense = self._dense
@@ -106,7 +105,7 @@ class CpuLinear:
             return functional.linear(rows.to(dense.dtype), dense, _like(bias, dense)).to(rows.dtype)
         return functional.linear(rows, dense, _like(bias, dense))
 
-    def _by_kernels(self, product: Product, rows: torch.Tensor) -> torch.Tensor:
+    def _by_kernels(self, kernels: CpuKernels, product: Product, rows: torch.Tensor) -> torch.Tensor:
         floats = rows.float().contiguous()
         num_rows = len(floats)
         output = torch.empty(num_rows, self.out_features)
@@ -114,10 +113,11 @@ class CpuLinear:
             return output.to(rows.dtype)
         inputs = ProductInputs.for_rows(num_rows, self.in_features)
         with self._lock:
-            program = self._program(product, is_many=num_rows > MOST_ROWS)
+            program = self._program(kernels, product, is_many=num_rows > kernels.most_rows)
             program.set_units(_INPUT, num_rows * product.input_parts())
-            program.set_units(_PRODUCT, product.num_units(num_rows))
+            program.set_units(_PRODUCT, product.num_units(kernels, num_rows))
             program.set_argument(_INPUT, 0, floats.data_ptr())
+            program.set_argument(_INPUT, 11, product.rows_in_blocks(kernels, num_rows))
             program.set_argument(_PRODUCT, 2, output.data_ptr())
             program.set_argument(_PRODUCT, 6, num_rows)
             for job, places in ((_INPUT, (1, 9, 10)), (_PRODUCT, (1, 12, 13))):
@@ -126,17 +126,15 @@ class CpuLinear:
             program.run()
         return output.to(rows.dtype)
 
-    def _program(self, product: Product, *, is_many: bool) -> Program:
+    def _program(self, kernels: CpuKernels, product: Product, *, is_many: bool) -> Program:
         """Made once; where its rows and results are is said at each call."""
         if is_many not in self._programs:
-            if self._kernels is None:
-                raise RuntimeError("there are no kernels")
-            inputs, num_rows = ProductInputs.for_rows(1, self.in_features), MOST_ROWS + 1 if is_many else 1
+            inputs, num_rows = ProductInputs.for_rows(1, self.in_features), kernels.most_rows + 1 if is_many else 1
             jobs = (
-                product.input_job(self._kernels, "plain", Rows(0, self.in_features), num_rows, inputs),
-                product.job(self._kernels, inputs, num_rows, Rows(0, self.out_features)),
+                product.input_job(kernels, "plain", Rows(0, self.in_features), num_rows, inputs),
+                product.job(kernels, inputs, num_rows, Rows(0, self.out_features)),
             )
-            self._programs[is_many] = Program(self._kernels.pool, jobs)
+            self._programs[is_many] = Program(kernels.pool, jobs)
         return self._programs[is_many]
 
 
@@ -155,4 +153,4 @@ def _like(bias: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor | Non
     return None if bias is None else bias.to(weight.dtype)
 
 
-__all__ = ["MOST_ROWS", "CpuLinear", "PackedWeight", "objection_to"]
+__all__ = ["FEW_ROWS", "CpuLinear", "PackedWeight", "objection_to"]

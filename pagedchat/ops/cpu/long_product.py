@@ -16,7 +16,7 @@ in_features, num_rows, elements of an input row, elements of an output row, 1 to
 """
 
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable
-from pagedchat.ops.cpu.dense_product import argument
+from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, transposed
 
 GROUP = 8

@@ -10,21 +10,24 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.jit.cpu.pool import Job
-from pagedchat.ops.cpu.dense_product import RUN
+from pagedchat.ops.cpu.dense_elements import RUN, bf16_element
+from pagedchat.ops.cpu.dense_tile import COLUMNS as COLUMNS_AT_ONCE
+from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
+from pagedchat.ops.cpu.dense_tile import TILE_COLUMNS as DENSE_COLUMNS
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.long_product import RUN as LONG_RUN
 from pagedchat.ops.cpu.long_product import TILE_COLUMNS, TILE_ROWS
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.quantized_product import TILE
 
-MOST_ROWS = 32
-"""Rows up to which a weight that is not quantised has kernels that read it once."""
-
-_DENSE = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _MOST_COLUMNS = 64
 """Columns of a result that a thread takes at a time, at most."""
 _PARTS = 8
 """Chunks of a product that each thread is to have at least: who is slow then leaves the rest to others."""
+_COLUMNS_OF_ALL = 24
+"""A multiple of what any kernel of floats takes together."""
+_TILE_BYTES = 640 << 10
+"""Of a weight that is multiplied by row after row, at most: a core's own cache is to hold it."""
 _PIECES = 16
 """Runs or groups of a row that a thread brings into order at a time."""
 
@@ -91,20 +94,28 @@ class Product:
         object.__setattr__(self, "out_features", sizes[0])
         object.__setattr__(self, "in_features", sizes[1])
 
-    def sink(self, num_rows: int) -> str:
-        """What its inputs are, see `rows.SINKS`; for many rows floats are in their order."""
+    @property
+    def is_float32(self) -> bool:
+        """Whether its weight is."""
+        return isinstance(self.weight, torch.Tensor) and self.weight.dtype == torch.float32
+
+    def sink(self, kernels: CpuKernels, num_rows: int) -> str:
+        """What its inputs are, see `rows`; for many rows floats are in their order."""
         if isinstance(self.weight, PackedWeight):
             return "int8"
-        return "f32" if num_rows > MOST_ROWS else _DENSE[self.weight.dtype]
+        is_plain = self._is_long(kernels, num_rows) or self.is_float32
+        return "f32" if is_plain else bf16_element(kernels.target).name
 
     @property
     def nbytes(self) -> int:
         """Of the weight."""
         return self.weight.nbytes
 
-    def input_form(self, num_rows: int) -> tuple[str, int]:
+    def input_form(self, kernels: CpuKernels, num_rows: int) -> tuple[str, int]:
         """What its inputs are, and how many elements have a run or a scale: who has the same can share them."""
-        return self.sink(num_rows), self.weight.group_size if isinstance(self.weight, PackedWeight) else RUN
+        return self.sink(kernels, num_rows), self.weight.group_size if isinstance(
+            self.weight, PackedWeight
+        ) else RUN
 
     @property
     def input_stride(self) -> int:
@@ -136,25 +147,40 @@ class Product:
             inputs: where they go.
             norm: of the rows, if there is one.
         """
-        sink, group = self.input_form(num_rows)
+        sink, group = self.input_form(kernels, num_rows)
         units = num_rows if norm is not None else num_rows * self.input_parts()
         arguments = (
             rows.address, inputs.numbers.data_ptr(), self.in_features, rows.stride, self.input_stride,
             0 if norm is None else norm.weight.data_ptr(),
             0 if norm is None or norm.bias is None else norm.bias.data_ptr(),
             float_bits(0.0 if norm is None else norm.eps),
-            group, inputs.scales.data_ptr(), inputs.sums.data_ptr(),
+            group, inputs.scales.data_ptr(), inputs.sums.data_ptr(), self.rows_in_blocks(kernels, num_rows),
         )  # fmt: skip
         name = f"{source if norm is None else norm.kind}_{sink}"
         return Job(kernels.address(name), units, _PIECES if norm is None else 1, arguments)
 
-    def num_units(self, num_rows: int) -> int:
+    def rows_in_blocks(self, kernels: CpuKernels, num_rows: int) -> int:
+        """Of its inputs."""
+        if isinstance(self.weight, PackedWeight) or self._is_long(kernels, num_rows):
+            return 0
+        return num_rows - num_rows % BLOCK if kernels.target.has_wide_registers else 0
+
+    def _is_long(self, kernels: CpuKernels, num_rows: int) -> bool:
+        """Whether the kernel of `long_product` multiplies so many rows."""
+        return (
+            num_rows > kernels.most_rows
+            and not isinstance(self.weight, PackedWeight)
+            and self.weight.dtype == torch.bfloat16
+            and kernels.has_long_products
+        )
+
+    def num_units(self, kernels: CpuKernels, num_rows: int) -> int:
         """Of `job`."""
         if isinstance(self.weight, PackedWeight):
             return -(-self.out_features // TILE)
-        if num_rows <= MOST_ROWS:
-            return self.out_features
-        return -(-self.out_features // TILE_COLUMNS) * -(-num_rows // TILE_ROWS)
+        if self._is_long(kernels, num_rows):
+            return -(-self.out_features // TILE_COLUMNS) * -(-num_rows // TILE_ROWS)
+        return self.out_features
 
     def job(
         self, kernels: CpuKernels, inputs: ProductInputs, num_rows: int, output: Rows, *, adds: bool = False
@@ -170,9 +196,9 @@ class Product:
         """
         weight, bias = self.weight, self.bias
         packed = weight if isinstance(weight, PackedWeight) else None
-        if packed is None and num_rows > MOST_ROWS:
+        if self._is_long(kernels, num_rows):
             return self._job_of_many(kernels, inputs, num_rows, output, adds=adds)
-        units = self.num_units(num_rows)
+        units = self.num_units(kernels, num_rows)
         arguments = [
             packed.digits.data_ptr() if packed else weight.data_ptr(),  # type: ignore[union-attr]
             inputs.numbers.data_ptr(), output.address, 0 if bias is None else bias.data_ptr(),
@@ -182,14 +208,28 @@ class Product:
             minimums = 0 if packed.minimums is None else packed.minimums.data_ptr()
             arguments += [packed.scales.data_ptr(), minimums]
             arguments += [inputs.scales.data_ptr(), inputs.sums.data_ptr(), packed.group_size]
-        name = packed.name if packed else f"dense_{self.sink(num_rows)}"
-        columns = TILE if packed else 1
-        chunk = min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // columns)
-        return Job(kernels.address(name), units, max(chunk, 1), arguments)
+            chunk = max(1, min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // TILE))
+            return Job(kernels.address(packed.name), units, chunk, arguments)
+        row_bytes = weight.nbytes // self.out_features
+        chunk = self._dense_columns(kernels.pool.num_threads, row_bytes)
+        arguments.append(chunk * row_bytes * kernels.pool.num_threads)
+        return Job(kernels.address(f"dense_{self.sink(kernels, num_rows)}"), units, chunk, arguments)
+
+    def _dense_columns(self, num_threads: int, row_bytes: int) -> int:
+        """That a thread takes at a time: a few steps of the kernel of many rows, where there are so many."""
+        most = min(self.out_features // (num_threads * _PARTS), DENSE_COLUMNS, _TILE_BYTES // row_bytes)
+        step = next((step for step in (_COLUMNS_OF_ALL, COLUMNS_AT_ONCE) if step <= most), 1)
+        return max(1, most - most % step)
+
+    def beats_library(self, kernels: CpuKernels) -> bool:
+        """Whether kernels multiply many rows faster than a library does."""
+        return isinstance(self.weight, PackedWeight) or (
+            kernels.has_long_products and not self.objection_to_many(kernels)
+        )
 
     def objection_to_many(self, kernels: CpuKernels) -> str:
-        """Why kernels do not multiply more than `MOST_ROWS` rows, to go after "since"; empty where they do."""
-        if isinstance(self.weight, PackedWeight):
+        """Why kernels do not multiply any number of rows, to go after "since"; empty where they do."""
+        if isinstance(self.weight, PackedWeight) or kernels.has_fast_tiles:
             return ""
         if self.weight.dtype != torch.bfloat16:
             return f"it is {self.weight.dtype}"
@@ -207,7 +247,7 @@ class Product:
             weight.data_ptr(), inputs.numbers.data_ptr(), output.address, 0 if bias is None else bias.data_ptr(),
             self.out_features, self.in_features, num_rows, self.input_stride, output.stride, int(adds),
         )  # fmt: skip
-        return Job(kernels.address("long_bf16"), self.num_units(num_rows), 1, arguments)
+        return Job(kernels.address("long_bf16"), self.num_units(kernels, num_rows), 1, arguments)
 
 
 def product_jobs(
@@ -239,8 +279,8 @@ def product_jobs(
     jobs: list[tuple[bool, Job]] = []
     made: tuple[str, int] | None = None
     for product in products:
-        if product.input_form(num_rows) != made:
-            made = product.input_form(num_rows)
+        if product.input_form(kernels, num_rows) != made:
+            made = product.input_form(kernels, num_rows)
             jobs.append((True, product.input_job(kernels, source, rows, num_rows, inputs, norm)))
         jobs.append((False, product.job(kernels, inputs, num_rows, output, adds=adds)))
         output = Rows(output.address + _FLOAT_BYTES * product.out_features, output.stride)

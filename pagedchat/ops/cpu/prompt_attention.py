@@ -14,7 +14,7 @@ a row's queries to the next one's, tokens that a token sees.
 
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable, vector
 from pagedchat.ops.cpu.attention import WIDEST_HEAD
-from pagedchat.ops.cpu.dense_product import argument
+from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, transposed
 

@@ -13,15 +13,20 @@ minimums (likewise, or 0), scales of the inputs (float32 [num_rows, groups]), su
 group_size.
 """
 
+from typing import NamedTuple
+
 from pagedchat.jit.cpu.ir import FLOAT, HALF, I32, I64, PTR, Function, Module, Value, Variable, vector
 from pagedchat.jit.cpu.target import CpuTarget
-from pagedchat.ops.cpu.dense_product import ROW_COUNTS, argument, write_row_blocks
+from pagedchat.ops.cpu.dense_elements import argument
+from pagedchat.ops.cpu.dense_product import ROW_COUNTS, write_row_blocks
 from pagedchat.ops.cpu.dots import add_dots, digits_are_signed
 
 TILE = 16
 """Columns of a unit."""
 PIECE = 16
 """Elements of a row that are taken at a time; groups are multiples of it."""
+TILES_TOGETHER = 2
+"""Of 8 rows, where registers are many."""
 LONGEST_GROUP = 128
 """Elements of a row that have a scale in common, at most."""
 
@@ -49,13 +54,27 @@ def _write_block(module: Module, target: CpuTarget, name: str, bits: int, num_ro
     f = module.function(f"{name}_{num_rows}", [("args", PTR), ("first", I64), ("last", I64), ("row", I64)])
     args, row = f.parameter("args"), f.parameter("row")
     block = _Block(f, target, args, row, bits, num_rows, minimums=minimums)
-    with f.loop(f.parameter("first"), f.parameter("last")) as tile:
-        block.write(tile)
+    first, last = f.parameter("first"), f.parameter("last")
+    together = TILES_TOGETHER if target.has_wide_registers and num_rows == ROW_COUNTS[0] else 1
+    whole = last - (last - first) % together
+    with f.loop(first, whole, together) as tile:
+        block.write(tile, together)
+    if together > 1:
+        with f.loop(whole, last) as tile:
+            block.write(tile, 1)
     f.finish()
 
 
+class _Places(NamedTuple):
+    """Where what belongs to a tile begins."""
+
+    digits: Value
+    scales: Value
+    minimums: Value | None
+
+
 class _Block:
-    """One tile of some rows after the other."""
+    """Tiles of some rows, one or two at a time: then an input that is read serves both."""
 
     def __init__(
         self, f: Function, target: CpuTarget, args: Value, row: Value, bits: int, num_rows: int, *, minimums: bool
@@ -75,54 +94,75 @@ class _Block:
         self._input_scales = f.at(argument(f, args, 12, PTR), first_group, FLOAT)
         self._input_sums = f.at(argument(f, args, 13, PTR), first_group, I32)
 
-    def write(self, tile: Value) -> None:
+    def write(self, tile: Value, num_tiles: int) -> None:
         f = self._f
-        sums = [f.variable(_FLOATS, 0.0) for _ in self._inputs]
-        row_bytes = self._in_features * 16 if self._bits == 8 else self._in_features * 8
-        digits = f.at(self._digits, tile * row_bytes, "i8")
-        first = tile * self._num_groups * TILE
-        scales = f.at(self._scales, first, HALF)
-        minimums = None if self._minimums is None else f.at(self._minimums, first, HALF)
+        sums = [[f.variable(_FLOATS, 0.0) for _ in self._inputs] for _ in range(num_tiles)]
+        tiles = [self._places(tile + i) for i in range(num_tiles)]
         with f.loop(0, self._num_groups) as group:
-            whole = self._dots(digits, group)
-            scale = f.convert("fpext", f.load(_HALVES, f.at(scales, group * TILE, HALF), aligned=2), _FLOATS)
-            for i, dots in enumerate(whole):
-                self._add_group(sums[i], dots, scale, minimums, group, i)
-        self._store(tile * TILE, sums)
+            whole = self._dots([each.digits for each in tiles], group)
+            for each, its_sums, its_dots in zip(tiles, sums, whole, strict=True):
+                scale = self._halves(each.scales, group)
+                for i, dots in enumerate(its_dots):
+                    self._add_group(its_sums[i], dots, scale, each.minimums, group, i)
+        for i, its_sums in enumerate(sums):
+            self._store((tile + i) * TILE, its_sums)
 
-    def _dots(self, digits: Value, group: Value) -> list[Value]:
-        """Of one group: whole numbers, for each row."""
+    def _places(self, tile: Value) -> "_Places":
+        f = self._f
+        row_bytes = self._in_features * 16 if self._bits == 8 else self._in_features * 8
+        first = tile * self._num_groups * TILE
+        return _Places(
+            f.at(self._digits, tile * row_bytes, "i8"),
+            f.at(self._scales, first, HALF),
+            None if self._minimums is None else f.at(self._minimums, first, HALF),
+        )
+
+    def _halves(self, start: Value, group: Value) -> Value:
+        """Of a group's 16 columns, as floats."""
+        f = self._f
+        return f.convert("fpext", f.load(_HALVES, f.at(start, group * TILE, HALF), aligned=2), _FLOATS)
+
+    def _dots(self, digits: list[Value], group: Value) -> list[list[Value]]:
+        """Of one group: whole numbers, for each tile and row."""
         f = self._f
         start = -zero_of(self._target, self._bits)
-        dots = []
+        dots: list[list[list[Variable]]] = [[] for _ in digits]
         for i in range(self._num_rows):
             its_sum = f.load(I32, f.at(self._input_sums, self._num_groups * i + group, I32), aligned=4)
-            first_dots = f.variable(_INTS, f.splat(its_sum * start, TILE) if start else 0)
-            dots.append([first_dots, *(f.variable(_INTS, 0) for _ in range(self._chains - 1))])
+            begin = f.splat(its_sum * start, TILE) if start else f.constant(_INTS, 0)
+            for its_dots in dots:
+                its_dots.append(
+                    [f.variable(_INTS, begin), *(f.variable(_INTS, 0) for _ in range(self._chains - 1))]
+                )
         first = group * self._group
         with f.loop(first, first + self._group, PIECE) as k:
-            self._add_piece(f.at(digits, k * (16 if self._bits == 8 else 8), "i8"), k, dots)
-        return [_summed([each.value for each in its_dots]) for its_dots in dots]
+            self._add_piece([f.at(each, k * (16 if self._bits == 8 else 8), "i8") for each in digits], k, dots)
+        return [[_summed([each.value for each in of_row]) for of_row in its_dots] for its_dots in dots]
 
     @property
     def _chains(self) -> int:
         """Sums that a row's dots of a group are spread over: where rows are few, one would wait for itself."""
         return {1: 4, 2: 2}.get(self._num_rows, 1)
 
-    def _add_piece(self, digits: Value, k: Value, dots: list[list[Variable]]) -> None:
+    def _add_piece(self, digits: list[Value], k: Value, dots: list[list[list[Variable]]]) -> None:
         f = self._f
         lines = PIECE // 4 if self._bits == 8 else PIECE // 8
         for line in range(lines):
-            at = f.at(digits, 64 * line, "i8")
-            f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
-            both = f.load(_INTS, at, aligned=4)
-            parts = [both] if self._bits == 8 else [both & _LOW, (both >> 4) & _LOW]
-            for part, weights in enumerate(parts):
-                four_idx = line * len(parts) + part
-                for row_input, its_dots in zip(self._inputs, dots, strict=True):
+            parts = [self._line(f.at(each, 64 * line, "i8")) for each in digits]
+            for part in range(len(parts[0])):
+                four_idx = line * len(parts[0]) + part
+                for i, row_input in enumerate(self._inputs):
                     four = f.load(I32, f.at(row_input, k + 4 * four_idx, "i8"))
-                    chain = its_dots[four_idx % self._chains]
-                    chain.value = add_dots(f, self._target, chain.value, weights, four)
+                    for its_parts, its_dots in zip(parts, dots, strict=True):
+                        chain = its_dots[i][four_idx % self._chains]
+                        chain.value = add_dots(f, self._target, chain.value, its_parts[part], four)
+
+    def _line(self, at: Value) -> list[Value]:
+        """64 bytes of digits: of 8 bits 4 elements of each row, of 4 bits twice as many."""
+        f = self._f
+        f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
+        both = f.load(_INTS, at, aligned=4)
+        return [both] if self._bits == 8 else [both & _LOW, (both >> 4) & _LOW]
 
     def _add_group(
         self, total: Variable, dots: Value, scale: Value, minimums: Value | None, group: Value, row: int
@@ -133,10 +173,9 @@ class _Block:
         numbers = f.convert("sitofp", dots, _FLOATS)
         total.value = f.fma(numbers, scale * f.splat(input_scale, TILE), total.value)
         if minimums is not None:
-            least = f.load(_HALVES, f.at(minimums, group * TILE, HALF), aligned=2)
             its_sum = f.convert("sitofp", f.load(I32, f.at(self._input_sums, at, I32), aligned=4), FLOAT)
             each = f.splat(its_sum * input_scale, TILE)
-            total.value = f.fma(f.convert("fpext", least, _FLOATS), each, total.value)
+            total.value = f.fma(self._halves(minimums, group), each, total.value)
 
     def _store(self, column: Value, sums: list[Variable]) -> None:
         f = self._f

@@ -5,21 +5,26 @@ What they write:
 
 - "f32": floats in runs of 32, filled up with zeros, for products with weights in float32;
 - "bf16": the same with the even elements of each run before its odd ones, for those in bfloat16;
+- "rounded": the same in bfloat16, in their order, for processors that multiply it;
 - "int8": groups of whole numbers from -127 to 127 with a scale and their sum, for weights of few bits.
 
 Arguments: rows (float32), output, width, elements of a row (of `rows`, of the output), weight and bias of a norm
-or 0 (float32), eps (float32 bits), group_size, scales, sums. A unit is a row of norms; else a run or a group of a
-row.
+or 0 (float32), eps (float32 bits), group_size, scales, sums, rows that lie in blocks. A unit is a row of norms;
+else a run or a group of a row.
+
+In a block are 8 rows, for the products that multiply 8 together: of each the first 64 bytes, then the next 64 of
+each and so on. Of groups there are none.
 """
 
 from collections.abc import Callable
 
-from pagedchat.jit.cpu.ir import FLOAT, I32, I64, PTR, Function, Module, Value, vector
-from pagedchat.ops.cpu.dense_product import RUN, argument
+from pagedchat.jit.cpu.ir import FLOAT, I16, I32, I64, PTR, Function, Module, Value, vector
+from pagedchat.jit.cpu.target import CpuTarget
+from pagedchat.ops.cpu.dense_elements import RUN, argument, bf16_element, rounded_run
+from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, rounded
 
-SINKS = ("f32", "bf16", "int8")
 NORMS = ("rms", "layer")
 _LEAST = 1e-36
 """Largest number of a group, below which all are taken for zero: 127 divided by it would be no float."""
@@ -28,9 +33,10 @@ _Source = Callable[[Value, "Value | None"], Value]
 """Index of an element, and which lanes there are if not all -> 16 of them; zeros where there are none."""
 
 
-def write_rows(module: Module) -> None:
-    """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others."""
-    for sink in SINKS:
+def write_rows(module: Module, target: CpuTarget) -> None:
+    """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others; of "bf16" and "rounded" the one
+    that is for the processor."""
+    for sink in ("f32", bf16_element(target).name, "int8"):
         _write_parts(module, f"plain_{sink}", sink, _plain)
         for name in VECTOR_ACTIVATIONS:
             _write_parts(module, f"{name}_{sink}", sink, _activated(name))
@@ -51,6 +57,7 @@ class _Rows:
         self.eps = argument(f, args, 7, FLOAT)
         self.group = argument(f, args, 8)
         self.scales, self.sums = argument(f, args, 9, PTR), argument(f, args, 10, PTR)
+        self.in_blocks = argument(f, args, 11)
 
     def load(self, base: Value, at: Value, mask: Value | None) -> Value:
         """Of floats."""
@@ -148,13 +155,12 @@ def _write_part(rows: _Rows, sink: str, row_idx: Value, part: Value, parts: Valu
     if sink == "int8":
         _write_group(rows, row_idx, part, parts, source)
     else:
-        _write_run(rows, row_idx, part, source, in_pairs=sink == "bf16")
+        _write_run(rows, row_idx, part, source, sink)
 
 
-def _write_run(rows: _Rows, row_idx: Value, part: Value, source: _Source, *, in_pairs: bool) -> None:
+def _write_run(rows: _Rows, row_idx: Value, part: Value, source: _Source, sink: str) -> None:
     f = rows.f
     k = part * RUN
-    place = f.at(rows.output, row_idx * rows.output_stride + k, FLOAT)
     first, second = f.variable(FLOATS), f.variable(FLOATS)
     left = rows.width - k
     with f.when(left >= RUN):
@@ -163,10 +169,24 @@ def _write_run(rows: _Rows, row_idx: Value, part: Value, source: _Source, *, in_
         first.value = source(k, f.first_lanes(left, LANES))
         second.value = source(k + LANES, f.first_lanes(left - LANES, LANES))
     low, high = first.value, second.value
-    if in_pairs:
+    if sink == "rounded":
+        f.store(rounded_run(f, low, high), f.at(rows.output, _place(rows, row_idx, k, RUN)[0], I16), aligned=2)
+        return
+    if sink == "bf16":
         low, high = (f.lanes(first.value, range(i, RUN, 2), second.value) for i in (0, 1))
-    f.store(low, place, aligned=4)
-    f.store(high, f.at(place, LANES, FLOAT), aligned=4)
+    place, apart = _place(rows, row_idx, k, LANES)
+    f.store(low, f.at(rows.output, place, FLOAT), aligned=4)
+    f.store(high, f.at(rows.output, place + apart, FLOAT), aligned=4)
+
+
+def _place(rows: _Rows, row_idx: Value, k: Value, lanes: int) -> tuple[Value, Value]:
+    """Where the first vector of a run goes, and how far behind it the next one."""
+    f = rows.f
+    in_block = row_idx % BLOCK
+    of_block = (row_idx - in_block) * rows.output_stride + k * BLOCK + in_block * lanes
+    is_in_block = row_idx < rows.in_blocks
+    place = f.choose(is_in_block, of_block, row_idx * rows.output_stride + k, I64)
+    return place, f.choose(is_in_block, BLOCK * lanes, lanes, I64)
 
 
 def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:

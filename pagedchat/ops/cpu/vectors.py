@@ -60,22 +60,38 @@ def transposed(f: Function, vectors: list[Value]) -> list[Value]:
     return vectors
 
 
+def transposed_in_pairs(f: Function, vectors: list[Value]) -> list[Value]:
+    """8 vectors of 8 pairs -> as many, in which the first pairs of all stand side by side, then the second ones."""
+    turns = [2 * pair + lane for i in range(LANES // 2) for pair in (i, i + LANES // 2) for lane in (0, 1)]
+    half = len(vectors) // 2
+    for _ in range(half.bit_length()):
+        vectors = [
+            f.lanes(vectors[i], some, vectors[i + half])
+            for i in range(half)
+            for some in (turns[:LANES], turns[LANES:])
+        ]
+    return vectors
+
+
 def gathered(f: Function, vectors: list[Value]) -> Value:
     """16 vectors -> one, whose lane i is the sum of the elements of vector i, in the order of `Function.folded`.
 
     Two vectors at a time become one, in which their halves are added; then pairs of those by their quarters, and so
     on: a run of so many lanes is always of one of the first vectors.
     """
-    width = LANES
-    while width > 1:
-        width //= 2
-        starts = range(0, LANES, 2 * width)
-        low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
-        high = [index + width for index in low]
-        half = len(vectors) // 2
-        pairs = zip(vectors[:half], vectors[half:], strict=True)
-        vectors = [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
+    for width in (8, 4, 2, 1):
+        vectors = folded_in_pairs(f, vectors, width)
     return vectors[0]
+
+
+def folded_in_pairs(f: Function, vectors: list[Value], width: int) -> list[Value]:
+    """One of the steps of `gathered`: half as many vectors, whose runs are `width` lanes long."""
+    starts = range(0, LANES, 2 * width)
+    low = [side + start + lane for start in starts for side in (0, LANES) for lane in range(width)]
+    high = [index + width for index in low]
+    half = len(vectors) // 2
+    pairs = zip(vectors[:half], vectors[half:], strict=True)
+    return [f.lanes(one, low, other) + f.lanes(one, high, other) for one, other in pairs]
 
 
 def summed_by_lane(f: Function, vectors: list[Value]) -> list[Value]:

@@ -1,7 +1,7 @@
 """A step with prompts in it as a few calls into compiled code: what `CpuStep` does for decodes, for any number of
 tokens of any number of sequences. Rows go through all layers some hundred at a time; logits are worked out of the
-last ones alone. A row's numbers follow from its own sequence; with weights in bfloat16 a few rows have other
-kernels than many, and so another last bit.
+last ones alone. A row's numbers follow from its own sequence; attention has another kernel than that of decodes,
+and on some processors so have many rows with weights in bfloat16, whence another last bit.
 
 Knows the model's modules and the cache by token; knows no scheduler.
 """
@@ -13,7 +13,6 @@ import torch
 from pagedchat.jit.cpu.pool import Job
 from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cpu.kernels import CpuKernels
-from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.ops.cpu.prompt_attention import QUERIES
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.step import Caches, CpuStep, LayerParts, cache_name
@@ -37,14 +36,19 @@ class CpuPrompts(CpuStep):
         super().__init__(kernels, model, caches, block_size)
         if not kernels.has_prompts:
             raise LookupError("this processor has no kernels for attention of prompts")
-        for layer in self._layers:
-            for product in (*layer.qkv, *layer.out, *layer.up, *layer.down):
-                if words := product.objection_to_many(kernels):
-                    raise LookupError(f"a weight is not for many rows, since {words}")
+        products = [each for layer in self._layers for each in (*layer.qkv, *layer.out, *layer.up, *layer.down)]
+        for product in products:
+            if words := product.objection_to_many(kernels):
+                raise LookupError(f"a weight is not for many rows, since {words}")
+        self._most = self.most_rows if any(product.is_float32 for product in products) else None
         heads = model.config.heads
         self._rows_of_tile = QUERIES // (heads.num_heads // heads.num_kv_heads)
-        self._tiles = torch.empty(MOST_ROWS, 4, dtype=torch.int64)
+        self._tiles = torch.empty(self.most_rows, 4, dtype=torch.int64)
         self._num_tiles = 0
+
+    def takes(self, num_rows: int) -> bool:
+        """Whether a step of so many rows is faster than by a library; in float32 long ones are not."""
+        return self._most is None or num_rows <= self._most
 
     def run_prompts(
         self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, last_rows: torch.Tensor
@@ -65,7 +69,7 @@ class CpuPrompts(CpuStep):
             self._run_layers(token_ids, positions, batch, rows)
             is_here = (last_rows >= rows.start) & (last_rows < rows.stop)
             kept[is_here] = self._hidden[last_rows[is_here] - rows.start]
-        return torch.cat([self._logits_of(some) for some in torch.split(kept, MOST_ROWS)])
+        return torch.cat([self._logits_of(some) for some in torch.split(kept, self.most_rows)])
 
     def _run_layers(
         self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, rows: range
@@ -77,13 +81,13 @@ class CpuPrompts(CpuStep):
         self._tiles[: len(tiles)] = torch.tensor(tiles)
         if len(self._programs) > _PROGRAMS_KEPT:
             self._programs.clear()
-        self._program((len(rows), len(tiles)), lambda: self._layers_jobs(len(rows))).run()
+        self._made((len(rows), len(tiles)), lambda: self._layers_jobs(len(rows))).program.run()
 
     def _logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of at most `MOST_ROWS`."""
+        """Of at most `most_rows`."""
         num_rows = len(hidden)
         self._hidden[:num_rows] = hidden
-        self._program((num_rows,), lambda: self._head_jobs(num_rows)).run()
+        self._made((num_rows,), lambda: self._head_jobs(num_rows)).program.run()
         return self._logits[:num_rows].clone()
 
     def _make_room(self, num_rows: int, batch: AttentionBatch) -> None:
@@ -97,11 +101,11 @@ class CpuPrompts(CpuStep):
             self._tables = torch.zeros(num_tables, max(2 * longest, self._tables.shape[1]), dtype=torch.int64)
             self._programs.clear()
 
-    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[Job]:
+    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         """Tiles take the place of lengths."""
         address = self._kernels.address(f"prompt_attention_{cache_name(caches.key)}")
         arguments = self._attention_arguments(layer, caches, self._attended, self._tiles)
-        return [Job(address, self._num_tiles * self._model.config.heads.num_kv_heads, 1, arguments)]
+        return [("attention", Job(address, self._num_tiles * self._model.config.heads.num_kv_heads, 1, arguments))]
 
 
 def _tiles(batch: AttentionBatch, rows: range, height: int) -> list[tuple[int, int, int, int]]:

@@ -8,7 +8,6 @@ import torch
 
 from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.ops.cpu.product import MOST_ROWS
 from pagedchat.runtime.attention.backend import AttentionBackend
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.attention.torch_backend import TorchAttention
@@ -39,11 +38,13 @@ class CpuModelRunner(NativeModelRunner):
     def _whole_step(self, inputs: BatchInputs) -> torch.Tensor | None:
         """Logits of the rows that are sampled; None where there is no such step."""
         token_ids, positions, batch = inputs.token_ids[0], inputs.positions[0], inputs.attention
-        if self.step is None or batch.num_decodes > MOST_ROWS:
+        if self.step is None or batch.num_decodes > self.step.most_rows:
             return None
         if batch.num_decodes < len(batch.seq_lens):
             prompts = self._prompts
-            return None if prompts is None else prompts.run_prompts(token_ids, positions, batch, inputs.last_rows)
+            if prompts is None or not prompts.takes(len(token_ids)):
+                return None
+            return prompts.run_prompts(token_ids, positions, batch, inputs.last_rows)
         logits = self.step.run(token_ids, positions, batch)
         return logits[inputs.last_rows] if len(inputs.last_rows) < len(logits) else logits
 

@@ -22,9 +22,9 @@ from pagedchat.models.cpu_linear import KernelLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
+from pagedchat.ops.cpu.attention import MOST_QUERIES, MOST_TOGETHER
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.product import (
-    MOST_ROWS,
     Product,
     ProductInputs,
     RowNorm,
@@ -38,6 +38,7 @@ from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
 PART_TOKENS = 1024
 """Of a sequence, that a thread attends to at a time: of one long chat all threads have some."""
 
+_ATTENTION = "attention"
 _ALL_TOKENS = 1 << 62
 """A window that no sequence fills."""
 _CACHES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8", torch.float8_e4m3fn: "fp8"}
@@ -75,6 +76,13 @@ class LayerParts(NamedTuple):
     scale: float
 
 
+class _Made(NamedTuple):
+    """A program, and which of its jobs are attention."""
+
+    program: Program
+    attention: list[int]
+
+
 class CpuStep:
     """Decodes of one model over one cache.
 
@@ -90,13 +98,19 @@ class CpuStep:
         self._layers = [_parts_of(model, index, layer) for index, layer in enumerate(_layers(model))]
         self._final_norm = None if model.norm is None else _norm_of(model.norm)
         self._head = products_of(model.head)
-        self._programs: dict[tuple[int, ...], Program] = {}
+        self._programs: dict[tuple[int, ...], _Made] = {}
         self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
         self._parts = 1
         self._of_parts, self._statistics = torch.empty(0), torch.empty(0)
-        self._take_memory(MOST_ROWS)
-        self._lens = torch.zeros(MOST_ROWS, dtype=torch.int64)
-        self._tables = torch.zeros(MOST_ROWS, 64, dtype=torch.int64)
+        self.most_rows = kernels.most_rows
+        """Of a step."""
+        self._take_memory(self.most_rows)
+        self._lens = torch.zeros(self.most_rows, dtype=torch.int64)
+        self._runs = torch.zeros(self.most_rows, 2, dtype=torch.int64)
+        self._num_runs = 1
+        heads = model.config.heads
+        self._most_together = min(MOST_TOGETHER, MOST_QUERIES * heads.num_kv_heads // heads.num_heads)
+        self._tables = torch.zeros(self.most_rows, 64, dtype=torch.int64)
 
     def _take_memory(self, most_rows: int) -> None:
         """For as many rows, at least as many as have logits; programs have its addresses."""
@@ -108,7 +122,7 @@ class CpuStep:
         self._qkv = torch.empty(most_rows, heads.query_width + 2 * heads.kv_width)
         self._attended = torch.empty(most_rows, heads.query_width)
         self._middle = torch.empty(most_rows, up)
-        self._logits = torch.empty(MOST_ROWS, config.vocab_size)
+        self._logits = torch.empty(self.most_rows, config.vocab_size)
         self._inputs = ProductInputs.for_rows(most_rows, widest)
         self._turns = [torch.empty(most_rows * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
         self._slots = torch.zeros(most_rows, dtype=torch.int64)
@@ -118,21 +132,27 @@ class CpuStep:
         """Logits of all rows, `[num_rows, vocab_size]`, float32, until the next step.
 
         Args:
-            token_ids, positions: `[num_rows]`, int64; at most `MOST_ROWS`.
+            token_ids, positions: `[num_rows]`, int64; at most `most_rows`.
             batch: the sequences, with one token each.
         """
         num_rows = len(token_ids)
         self._write_rows(token_ids, positions, batch.slot_mapping)
         self._lens[:num_rows] = torch.tensor(batch.seq_lens)
         self._write_tables(batch.block_tables)
+        self._write_runs(batch)
         self._take_parts(num_rows, max(batch.seq_lens))
-        self._program((num_rows, self._parts), lambda: self.jobs(num_rows)).run()
+        made = self._made((num_rows, self._parts), lambda: self.jobs(num_rows))
+        for index in made.attention:
+            made.program.set_units(index, self._attend_units())
+        made.program.run()
         return self._logits[:num_rows]
 
-    def _program(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> Program:
-        """Of what does not change while the memory stays, made once."""
+    def _made(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> _Made:
+        """Of what does not change while the memory stays, once."""
         if key not in self._programs:
-            self._programs[key] = Program(self._kernels.pool, [job for _, job in jobs()])
+            named = jobs()
+            attention = [i for i, (name, _) in enumerate(named) if name == _ATTENTION]
+            self._programs[key] = _Made(Program(self._kernels.pool, [job for _, job in named]), attention)
         return self._programs[key]
 
     def _write_rows(self, token_ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> None:
@@ -155,10 +175,19 @@ class CpuStep:
     def _write_tables(self, block_tables: list[list[int]]) -> None:
         longest = max(map(len, block_tables))
         if longest > self._tables.shape[1]:
-            self._tables = torch.zeros(MOST_ROWS, 2 * longest, dtype=torch.int64)
+            self._tables = torch.zeros(self.most_rows, 2 * longest, dtype=torch.int64)
             self._programs.clear()  # which have its address
         for row, table in enumerate(block_tables):
             self._tables[row, : len(table)] = torch.tensor(table)
+
+    def _write_runs(self, batch: AttentionBatch) -> None:
+        """Rows of one sequence, each a token longer than the one before, attend together, unless a window hides
+        from some what others see."""
+        longest = max(batch.seq_lens)
+        together = 1 if any(layer.window < longest for layer in self._layers) else self._most_together
+        runs = runs_of(batch.block_tables, batch.seq_lens, together)
+        self._num_runs = len(runs)
+        self._runs[: len(runs)] = torch.tensor(runs)
 
     # --- jobs ---------------------------------------------------------------------------------------
 
@@ -186,7 +215,7 @@ class CpuStep:
         return [
             *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
             ("heads into the cache", self._heads_job(layer, caches, num_rows)),
-            *(("attention", job) for job in self._attend_jobs(layer, caches, num_rows)),
+            *self._attend_jobs(layer, caches, num_rows),
             *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
         ]
 
@@ -233,23 +262,28 @@ class CpuStep:
         address = self._kernels.address(f"heads_{cache_name(caches.key)}")
         return Job(address, units, max(1, units // (2 * self._kernels.pool.num_threads)), arguments)
 
-    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[Job]:
+    def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         heads, parts = self._model.config.heads, self._parts
         output = self._attended if parts == 1 else self._of_parts
         arguments = (
             *self._attention_arguments(layer, caches, output, self._lens),
             parts, _ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
-            *caches.page_arguments,
+            self._runs.data_ptr(), *caches.page_arguments,
         )  # fmt: skip
         address = self._kernels.address(f"attention_{cache_name(caches.key)}")
-        attend = Job(address, num_rows * heads.num_kv_heads * parts, 1, arguments)
+        attend = Job(address, self._attend_units(), 1, arguments)
         if parts == 1:
-            return [attend]
+            return [(_ATTENTION, attend)]
         units = num_rows * heads.num_heads
         arguments = (
             output.data_ptr(), self._statistics.data_ptr(), self._attended.data_ptr(), parts, units, heads.head_dim,
         )  # fmt: skip
-        return [attend, Job(self._kernels.address("merge_attention"), units, 1, arguments)]
+        merge = Job(self._kernels.address("merge_attention"), units, 1, arguments)
+        return [(_ATTENTION, attend), ("parts of attention together", merge)]
+
+    def _attend_units(self) -> int:
+        """Of a layer's attention, in this step."""
+        return self._num_runs * self._model.config.heads.num_kv_heads * self._parts
 
     def _attention_arguments(
         self, layer: LayerParts, caches: Caches, output: torch.Tensor, rows: torch.Tensor
@@ -261,6 +295,28 @@ class CpuStep:
             self._tables.data_ptr(), rows.data_ptr(), heads.num_heads, heads.num_kv_heads, heads.head_dim,
             self._block_size, self._tables.shape[1], self._qkv.shape[1], layer.window,
         )  # fmt: skip
+
+
+def runs_of(tables: list[list[int]], lengths: list[int], most: int) -> list[tuple[int, int]]:
+    """Rows of one block table, the very same one, whose lengths go up by one: the first of each run, and how many.
+
+    Args:
+        tables, lengths: of each row.
+        most: rows of a run.
+    """
+    runs: list[tuple[int, int]] = []
+    first = 0
+    for row in range(1, len(lengths) + 1):
+        if (
+            row < len(lengths)
+            and row - first < most
+            and tables[row] is tables[first]
+            and lengths[row] == lengths[row - 1] + 1
+        ):
+            continue
+        runs.append((first, row - first))
+        first = row
+    return runs
 
 
 def cache_name(cache: torch.Tensor) -> str:

@@ -10,7 +10,7 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.events import EngineReady
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.tokenizer import LoadedTokenizer
-from pagedchat.ops.cpu.product import MOST_ROWS
+from pagedchat.ops.cpu.kernels import most_rows
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.attention.choice import BackendChoice
 from pagedchat.runtime.loading.check_record import LeftOut
@@ -63,7 +63,7 @@ def engine_limits(found: Findings, eos_token_ids: frozenset[int]) -> EngineLimit
         seed=config.seed,
         reserve_ahead=found.begins_ahead,
         speculation=config.speculation,
-        most_draft_rows=MOST_ROWS if found.device.type == "cpu" else min(MOST_ROWS_ON_GPU, found.sizes.num_seqs),
+        most_draft_rows=most_rows() if found.device.type == "cpu" else min(MOST_ROWS_ON_GPU, found.sizes.num_seqs),
     )
 
 

@@ -8,6 +8,7 @@ AVX512 = CpuTarget(
     frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}),
     "any",
 )
+ZEN4 = CpuTarget("x86_64-unknown-linux-gnu", "znver4", AVX512.features | {"avx512bf16"}, "any")
 AVX2 = CpuTarget("x86_64-unknown-linux-gnu", "haswell", frozenset({"avx2", "fma", "f16c"}), "any")
 AVX_VNNI = CpuTarget("x86_64-unknown-linux-gnu", "alderlake", frozenset({"avx2", "fma", "f16c", "avxvnni"}), "any")
 ARM = CpuTarget("aarch64-unknown-linux-gnu", "neoverse-n1", frozenset({"neon", "dotprod"}), "any")

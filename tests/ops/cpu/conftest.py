@@ -7,14 +7,15 @@ import pytest
 from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.target import CpuTarget, host_target
 from pagedchat.ops.cpu.kernels import CpuKernels
-from tests.jit.cpu.targets import AVX2, AVX_VNNI
+from tests.jit.cpu.targets import AVX2, AVX512, AVX_VNNI
 
 
 def targets() -> list[CpuTarget]:
     host = host_target()
     if isinstance(host, str):
         return []
-    lesser = [each for each in (AVX2, AVX_VNNI) if host.is_x86 and each.features <= host.features]
+    others = (AVX2, AVX_VNNI, *([AVX512] if host.multiplies_bf16 else []))
+    lesser = [each for each in others if host.is_x86 and each.features <= host.features]
     return [host, *lesser]
 
 

@@ -59,13 +59,14 @@ def test_attention_over_blocks(
         )
         scores = torch.einsum("hd,thd->ht", query[row, :num_heads].double(), keys)
         expected.append(torch.einsum("ht,thd->hd", scores.softmax(dim=1), values))
-    lengths = torch.tensor(lens)
+    lengths, runs = torch.tensor(lens), torch.tensor([[row, 1] for row in range(len(lens))])
     parts, num_units = 1 if part is None else -(-max(lens) // part), len(lens) * num_heads
     of_parts, statistics = torch.full((parts, *output.shape), float("nan")), torch.empty(2, parts, num_units)
     arguments = [
         query.data_ptr(), (output if parts == 1 else of_parts).data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(),
         tables.data_ptr(), lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1],
         query[0].numel(), window or 1 << 62, parts, part or 1 << 62, len(lens), statistics.data_ptr(),
+        runs.data_ptr(),
     ]  # fmt: skip
     jobs = [Job(kernels.address(f"attention_{elements(dtype)}"), len(lens) * num_kv_heads * parts, 1, arguments)]
     if parts > 1:
@@ -77,6 +78,56 @@ def test_attention_over_blocks(
     off = (head_dim / 16 + 5) * ROUNDING * largest + 8e-7 + max(lens) * 2 * ROUNDING
     bound = 3 * off * float(cache[1].nan_to_num().float().abs().max())
     assert (output - torch.stack(expected)).abs().max() <= bound
+
+
+RUNS = [(4, 4, 64, 45, 6, None), (4, 2, 80, 31, 9, None), (14, 2, 128, 70, 5, 32), (12, 3, 16, 1, 16, None)]
+"""Heads, KV heads, width of a head, tokens of the first row, rows of the sequence, tokens of a part."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim", "first", "count", "part"), RUNS)
+def test_rows_of_one_sequence_are_the_same_alone_and_together(
+    kernels: CpuKernels, num_heads: int, num_kv_heads: int, head_dim: int, first: int, count: int,
+    part: int | None, dtype: torch.dtype,
+) -> None:  # fmt: skip
+    torch.manual_seed(first)
+    num_blocks, lens = -(-(first + count) // 16), torch.arange(first, first + count)
+    cache = (torch.randn(2, num_blocks, 16, num_kv_heads, head_dim) * 2).to(dtype)
+    tables = torch.randperm(num_blocks).repeat(count, 1)
+    query = torch.randn(count, num_heads, head_dim)
+    parts = 1 if part is None else -(-int(lens[-1]) // part)
+
+    def attended(runs: list[tuple[int, int]]) -> list[torch.Tensor]:
+        output, statistics = torch.zeros(parts, *query.shape), torch.zeros(2, parts, count, num_heads)
+        of_runs = torch.tensor(runs)
+        arguments = [
+            query.data_ptr(), output.data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(), tables.data_ptr(),
+            lens.data_ptr(), num_heads, num_kv_heads, head_dim, 16, num_blocks, query[0].numel(), 1 << 62, parts,
+            part or 1 << 62, count, statistics.data_ptr(), of_runs.data_ptr(),
+        ]  # fmt: skip
+        units = len(runs) * num_kv_heads * parts
+        Program(kernels.pool, [Job(kernels.address(f"attention_{elements(dtype)}"), units, 1, arguments)]).run()
+        return [output, statistics]
+
+    alone = attended([(row, 1) for row in range(count)])
+    assert alone[0].isfinite().all()
+    for runs in ([(0, count)], [(0, 1), (1, count - 1)], [(0, count - 2), (count - 2, 2)]):
+        for found, expected in zip(attended(runs), alone, strict=True):
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_what_a_row_does_not_see_is_not_read(kernels: CpuKernels, kind: str) -> None:
+    cache = torch.randn(2, 3, 16, 1, 64).to(torch.float32 if kind == "f32" else torch.bfloat16)
+    cache[:, 2, 3:] = torch.nan
+    query, tables, lens = torch.randn(5, 64), torch.arange(3).repeat(5, 1), torch.arange(33, 38)
+    output, runs = torch.empty(5, 64), torch.tensor([[0, 5]])
+    arguments = [
+        query.data_ptr(), output.data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(), tables.data_ptr(),
+        lens.data_ptr(), 1, 1, 64, 16, 3, 64, 1 << 62, 1, 1 << 62, 5, 0, runs.data_ptr(),
+    ]  # fmt: skip
+    Program(kernels.pool, [Job(kernels.address(f"attention_{kind}"), 1, 1, arguments)]).run()
+    assert output.isfinite().all(dim=1).tolist() == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -128,10 +179,10 @@ def test_scores_far_apart_leave_no_trace_of_the_lower_ones(kernels: CpuKernels) 
     cache[1, 0] = 1e30
     query, output = torch.zeros(1, 16), torch.empty(1, 16)
     query[0, 0] = 1e4
-    tables, lens = torch.tensor([[0, 1]]), torch.tensor([20])
+    tables, lens, runs = torch.tensor([[0, 1]]), torch.tensor([20]), torch.tensor([[0, 1]])
     arguments = [
         query.data_ptr(), output.data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(), tables.data_ptr(),
-        lens.data_ptr(), 1, 1, 16, 16, 2, 16, 1 << 62, 1, 1 << 62, 1, 0,
+        lens.data_ptr(), 1, 1, 16, 16, 2, 16, 1 << 62, 1, 1 << 62, 1, 0, runs.data_ptr(),
     ]  # fmt: skip
     Program(kernels.pool, [Job(kernels.address("attention_f32"), 1, 1, arguments)]).run()
     assert output[0, 0] == pytest.approx(7.0, rel=1e-5)

@@ -103,11 +103,11 @@ def test_attention_over_bytes(
             read.append(kept.repeat_interleave(num_heads // num_kv_heads, dim=1))
         scores = torch.einsum("hd,thd->ht", query[row, :num_heads].double(), read[0])
         expected.append(torch.einsum("ht,thd->hd", scores.softmax(dim=1), read[1]))
-    lengths = torch.tensor(lens)
+    lengths, runs = torch.tensor(lens), torch.tensor([[row, 1] for row in range(len(lens))])
     arguments = [
         query.data_ptr(), output.data_ptr(), pages.caches[0].data_ptr(), pages.caches[1].data_ptr(),
         tables.data_ptr(), lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1],
-        query[0].numel(), window or 1 << 62, 1, 1 << 62, len(lens), 0, *pages.arguments,
+        query[0].numel(), window or 1 << 62, 1, 1 << 62, len(lens), 0, runs.data_ptr(), *pages.arguments,
     ]  # fmt: skip
     Program(kernels.pool, [Job(kernels.address(f"attention_{kind}"), len(lens) * num_kv_heads, 1, arguments)]).run()
     # As in test_attention.py; a dequantised key or value is rounded once more.

@@ -13,7 +13,7 @@ from pagedchat.jit.cpu.pool import Program
 from pagedchat.jit.cpu.target import host_target
 from pagedchat.ops.cpu.kernels import CpuKernels, long_products_are_fast
 from pagedchat.ops.cpu.linear import CpuLinear
-from pagedchat.ops.cpu.product import MOST_ROWS, Product, ProductInputs, Rows
+from pagedchat.ops.cpu.product import Product, ProductInputs, Rows
 from tests.jit.cpu.targets import ARM, AVX2, AVX512
 
 ROUNDING = 2.0**-24
@@ -25,11 +25,9 @@ SHAPES = [(1, 32, 1), (7, 64, 16), (33, 544, 49), (256, 32, 48), (257, 1056, 97)
 @pytest.fixture(scope="module")
 def long_kernels() -> Iterator[CpuKernels]:
     host = host_target()
-    if isinstance(host, str) or not long_products_are_fast(replace(host, name="x", features=host.features - AMX)):
+    if isinstance(host, str) or not AVX512.features <= host.features:
         pytest.skip("no processor with AVX-512")
-    made = CpuKernels(replace(host, features=host.features - AMX), 2, ObjectCache())
-    if not made.has_long_products:
-        pytest.skip("a processor that has something better")
+    made = CpuKernels(AVX512, 2, ObjectCache())
     yield made
     made.pool.close()
 
@@ -52,7 +50,7 @@ def long_product(
     place = Rows(result.data_ptr(), result.shape[1])
     job = product._job_of_many(kernels, inputs, num_rows, place, adds=output is not None)
     program = Program(kernels.pool, [job])
-    program.set_units(0, product.num_units(max(num_rows, MOST_ROWS + 1)))
+    program.set_units(0, product.num_units(kernels, max(num_rows, kernels.most_rows + 1)))
     program.run()
     return result
 
@@ -94,10 +92,10 @@ def test_layers_take_these_kernels_for_more_rows_than_the_others_are_for(
 ) -> None:
     weight, bias = torch.randn(40, 64).bfloat16(), torch.randn(40)
     linear = CpuLinear(weight, bias, kernels=long_kernels)
-    for num_rows in (MOST_ROWS + 1, MOST_ROWS, 300):
+    for num_rows in (long_kernels.most_rows + 1, long_kernels.most_rows, 300):
         assert linear.takes(num_rows)
         rows = torch.randn(num_rows, 64).to(dtype)
-        if num_rows > MOST_ROWS:
+        if num_rows > long_kernels.most_rows:
             expected = long_product(long_kernels, weight, bias, rows.float()).to(dtype)
             assert torch.equal(linear(rows), expected)
         else:
@@ -110,7 +108,7 @@ def test_what_they_are_not_for_is_said(long_kernels: CpuKernels) -> None:
     assert "float32" in Product(torch.zeros(4, 32), None).objection_to_many(long_kernels)
     narrow = torch.zeros(4, 48, dtype=torch.bfloat16)
     assert "multiple of 32" in Product(narrow, None).objection_to_many(long_kernels)
-    assert not CpuLinear(narrow, kernels=long_kernels).takes(MOST_ROWS + 1)
+    assert not CpuLinear(narrow, kernels=long_kernels).takes(long_kernels.most_rows + 1)
 
 
 def test_processors_with_something_better_are_left_to_the_library() -> None:

@@ -18,7 +18,7 @@ from tests.runtime.cpu.test_step import TOKENS, runner_of, saved
 from tests.runtime.drive import Driver
 
 CPU = torch.device("cpu")
-FORMS = ["bf16", "int8", "int4"]
+FORMS = ["f32", "bf16", "int8", "int4"]
 TEXT = [(7 * i) % 290 + 3 for i in range(90)]
 
 
@@ -35,11 +35,13 @@ def type_of(form: str) -> torch.dtype:
 
 def decoder(folder: Path, form: str) -> Decoder:
     kernels = cpu_kernels()
-    if form == "bf16" and kernels is not None and not kernels.has_long_products:
+    assert kernels is not None
+    has = {"f32": kernels.has_fast_tiles, "bf16": kernels.has_fast_tiles or kernels.has_long_products}
+    if not has.get(form, True):
         pytest.skip("a library multiplies prompts")
     model = load_weights(
         describe_model("wide", folder), attention="", dtype=type_of(form), device=CPU,
-        quantization=None if form == "bf16" else form, kernels=kernels,
+        quantization=form if form in ("int8", "int4") else None, kernels=kernels,
     )  # fmt: skip
     assert isinstance(model, Decoder)
     use_cpu_linears(model, available=0)
@@ -82,15 +84,15 @@ def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) 
     assert (off < (0.05 if form == "bf16" else 0.03) * said[False].float().norm(dim=1)).all()
 
 
-@pytest.mark.parametrize("form", ["int8", "int4"])
+@pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
 def test_pieces_and_company_change_no_bit(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = decoder(saved(tmp_path, "qwen2"), form)
-    whole = heard(runner_of(model, num_blocks=200), [TEXT])[0]
+    whole = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), [TEXT])[0]
     monkeypatch.setattr(prompts_module, "ROWS_AT_ONCE", 37)
     others = [TEXT[5:40], TEXT[3:9], TEXT]
-    together = heard(runner_of(model, num_blocks=200), others)[0]
+    together = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), others)[0]
     assert torch.equal(together[-1], whole[0])
-    pieces = heard(runner_of(model, num_blocks=200), [TEXT], chunk=40, steps=3)
+    pieces = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), [TEXT], chunk=40, steps=3)
     assert torch.equal(pieces[-1][-1], whole[0])
 
 
@@ -123,7 +125,7 @@ def test_memory_grows_with_the_largest_step_and_small_ones_go_on(tmp_path: Path)
     assert torch.equal(heard(runner, [TEXT])[0], first)
 
 
-def test_models_in_float32_leave_prompts_to_the_library(tmp_path: Path) -> None:
+def test_models_in_float32_leave_long_prompts_to_the_library(tmp_path: Path) -> None:
     model = load_weights(
         describe_model("wide", saved(tmp_path, "llama")), attention="", dtype=torch.float32, device=CPU
     )
@@ -131,4 +133,14 @@ def test_models_in_float32_leave_prompts_to_the_library(tmp_path: Path) -> None:
     use_cpu_linears(model, available=0)
     runner = runner_of(model)
     assert runner.step is not None
-    assert runner.prompts is None
+    kernels, prompts = cpu_kernels(), runner.prompts
+    assert kernels is not None
+    if kernels.has_fast_tiles:
+        assert prompts is not None
+        assert [prompts.takes(num_rows) for num_rows in (1, kernels.most_rows, kernels.most_rows + 1)] == [
+            True,
+            True,
+            False,
+        ]
+    else:
+        assert prompts is None

@@ -13,12 +13,13 @@ from pagedchat.models.cpu_linear import use_cpu_linears
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.loader import load_weights
 from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.runtime.attention.backend import CacheShape
+from pagedchat.runtime.attention.backend import AttentionBatch, CacheShape
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.cpu import runner as runner_module
 from pagedchat.runtime.cpu.objections import objection_to
 from pagedchat.runtime.cpu.runner import CpuModelRunner
-from pagedchat.runtime.cpu.step import CpuStep
+from pagedchat.runtime.cpu.step import CpuStep, runs_of
+from pagedchat.runtime.step.batch_inputs import BatchInputs
 from tests.helpers_models import check_greedy
 from tests.models.families.tiny_families import save, wide_model
 from tests.runtime.drive import Driver
@@ -118,12 +119,16 @@ def logits_of_decodes(runner: CpuModelRunner, *, whole: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["llama", "opt"])
-def test_text_is_the_same_alone_and_among_others(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_chats", [11, 43])
+def test_text_is_the_same_alone_and_among_others(name: str, num_chats: int, tmp_path: Path) -> None:
+    kernels = cpu_kernels()
+    if kernels is None or num_chats > kernels.most_rows:
+        pytest.skip("so many go through the modules")
     model = decoder(saved(tmp_path, name))
-    prompts = [TOKENS[i : i + 5 + 3 * i] for i in range(11)]
+    prompts = [TOKENS[i % 11 : i % 11 + 5 + 3 * (i % 11)] + TOKENS[i : i + 1] for i in range(num_chats)]
     replies = []
     for chosen in (prompts, prompts[3:4]):
-        runner = runner_of(model, num_blocks=200)
+        runner = runner_of(model, num_blocks=20 * num_chats)
         drive = Driver(runner)
         seqs = [drive.add(prompt) for prompt in chosen]
         for _ in range(9):
@@ -131,6 +136,41 @@ def test_text_is_the_same_alone_and_among_others(name: str, tmp_path: Path) -> N
         assert runner.step is not None
         replies.append([seq.token_ids for seq in seqs])
     assert replies[0][3] == replies[1][0]
+
+
+@pytest.mark.parametrize("name", ["llama", "opt", "mistral"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_a_draft_are_the_same_as_one_after_another(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    runner = runner_of(decoder(saved(tmp_path, name), dtype), dtype=dtype)
+    blocks = [[7, 3, 11, 2, 5, 0, 8, 9], [20, 30, 21, 31]]
+    fill(runner, blocks)
+    rows = [(0, place) for place in range(7, 30)] + [(1, place) for place in range(3, 15)]
+    together = runner.forward(of_rows(blocks, rows)).clone()
+    for i, row in enumerate(rows):
+        assert torch.equal(runner.forward(of_rows(blocks, [row]))[0], together[i])
+
+
+def fill(runner: CpuModelRunner, blocks: list[list[int]]) -> None:
+    """The first tokens of both texts, one after the other."""
+    for text, count in enumerate((7, 3)):
+        for place in range(count):
+            runner.forward(of_rows(blocks, [(text, place)]))
+
+
+def of_rows(blocks: list[list[int]], rows: list[tuple[int, int]]) -> BatchInputs:
+    """Decodes: which text, and the place in it."""
+    texts, places = [text for text, _ in rows], [place for _, place in rows]
+    slots = torch.tensor([blocks[text][place // 4] * 4 + place % 4 for text, place in rows])
+    tables = [blocks[text] for text in texts]
+    batch = AttentionBatch(texts, len(rows), [1] * len(rows), [place + 1 for place in places], tables, slots)
+    tokens = torch.tensor([[TOKENS[place + 5 * text] for text, place in rows]])
+    return BatchInputs(tokens, torch.tensor([places]), torch.arange(len(rows)), list(range(len(rows))), batch)
+
+
+def test_runs_are_rows_of_one_table_that_grow() -> None:
+    one, other = [1, 2], [1, 2]
+    assert runs_of([one, one, one, other, other], [4, 5, 6, 7, 9], 16) == [(0, 3), (3, 1), (4, 1)]
+    assert runs_of([one] * 5, [1, 2, 3, 4, 5], 2) == [(0, 2), (2, 2), (4, 1)]
 
 
 def test_steps_that_are_wrong_make_way_for_the_modules(
