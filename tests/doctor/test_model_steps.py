@@ -163,7 +163,8 @@ def test_prompts_launch_what_is_said(name: str, kind: CacheKind | None) -> None:
     store._setting = replace(store._setting, gpu=RECORDED)
     facts = PrefillFacts(setting=store._setting, num_tokens=256, num_blocks=32)
     chosen = which_prefill(facts)
-    assert_all_are_said(recorded(store._pass(bucket)), prefill_work(chosen.name, facts, chosen.refused))
+    work = prefill_work(chosen.name, facts, chosen.refused)
+    assert_all_are_said(recorded(store._pass(bucket)), work, "prefill_merge")  # it is named as one with attention
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
