@@ -25,7 +25,7 @@ _MOST_SUMS, _FEW_SUMS, _MOST_COLUMNS = 24, 4, 8
 """Sums of 16 floats that registers hold beside what is multiplied: where these are as wide and 32 of them, and
 where not; and the columns that they are of at most. An input that is read serves all columns."""
 _AHEAD_BYTES = 1024
-"""How far ahead of a product its weight is fetched."""
+"""How far ahead of a product its weight is fetched: from where a row ends, out of the columns that come next."""
 
 
 def write_dense_product(module: Module, target: CpuTarget, element: DenseElement) -> None:
@@ -75,10 +75,10 @@ def _write_block(module: Module, element: DenseElement, num_rows: int, num_colum
     block = _Block(f, args, element, row, num_rows)
     whole = last - (last - first) % num_columns
     with f.loop(first, whole, num_columns) as column:
-        block.write(column, num_columns)
+        block.write(column, num_columns, first, last)
     if num_columns > 1:
         with f.loop(whole, last) as column:
-            block.write(column, 1)
+            block.write(column, 1, first, last)
     f.finish()
 
 
@@ -90,21 +90,27 @@ class _Block:
         self._weight, self._bias = argument(f, args, 0, PTR), argument(f, args, 3)
         self._in_features = argument(f, args, 5)
         x_stride, self._y_stride = argument(f, args, 7), argument(f, args, 8)
-        self._adds = argument(f, args, 9)
+        self._adds, self._to_next = argument(f, args, 9), argument(f, args, 10)
         first_input = f.at(argument(f, args, 1, PTR), row * x_stride, element.input_kind)
         self._inputs = [f.at(first_input, x_stride * i, element.input_kind) for i in range(num_rows)]
         self._output = f.at(argument(f, args, 2, PTR), row * self._y_stride, FLOAT)
 
-    def write(self, column: Value, num_columns: int) -> None:
+    def write(self, column: Value, num_columns: int, first: Value, last: Value) -> None:
         f, element = self._f, self._element
+        row_bytes = self._in_features * element.size
+        to_chunk = self._to_next - (column - first) * row_bytes
+        to_next = f.choose((column + num_columns) < last, row_bytes * num_columns, to_chunk, I64)
+        behind = to_next - row_bytes + _AHEAD_BYTES
         weights = [f.at(self._weight, (column + j) * self._in_features, element.kind) for j in range(num_columns)]
         sums = [[f.variable(FLOATS, 0.0) for _ in range(self._num_rows)] for _ in weights]
         whole = self._in_features - self._in_features % RUN
         with f.loop(0, whole, RUN) as k:
             runs = []
+            is_within = (k * element.size + _AHEAD_BYTES) < row_bytes
+            ahead = f.choose(is_within, _AHEAD_BYTES, behind, I64)
             for weight in weights:
                 at = f.at(weight, k, element.kind)
-                f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
+                f.fetch_soon(f.at(at, ahead, "i8"))
                 runs.append(element.run(f, at))
             self._add_run(k, runs, sums)
         rest = self._in_features - whole
