@@ -49,20 +49,18 @@ def transposed(f: Function, vectors: list[Value]) -> list[Value]:
     Args:
         vectors: a power of two of them.
     """
-    half = len(vectors) // 2
     turns = [lane for pair in zip(range(LANES), range(LANES, 2 * LANES), strict=True) for lane in pair]
-    for _ in range(half.bit_length()):
-        vectors = [
-            f.lanes(vectors[i], some, vectors[i + half])
-            for i in range(half)
-            for some in (turns[:LANES], turns[LANES:])
-        ]
-    return vectors
+    return _taking_turns(f, vectors, turns)
 
 
 def transposed_in_pairs(f: Function, vectors: list[Value]) -> list[Value]:
     """8 vectors of 8 pairs -> as many, in which the first pairs of all stand side by side, then the second ones."""
     turns = [2 * pair + lane for i in range(LANES // 2) for pair in (i, i + LANES // 2) for lane in (0, 1)]
+    return _taking_turns(f, vectors, turns)
+
+
+def _taking_turns(f: Function, vectors: list[Value], turns: list[int]) -> list[Value]:
+    """Two vectors that lie half of them apart become the lanes `turns` of both, as often as there are to halve."""
     half = len(vectors) // 2
     for _ in range(half.bit_length()):
         vectors = [

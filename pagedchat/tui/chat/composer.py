@@ -105,9 +105,7 @@ class Composer(TextArea):
     def render_line(self, y: int) -> Strip:
         """Made once for the cursor and once without it: it blinks all the while a reply is read."""
         is_empty = not (y or self.text) and bool(self.placeholder)
-        if (
-            not is_empty or self._draw_cursor
-        ):  # else nothing but the placeholder is drawn, which has a style of its own
+        if not is_empty or self._draw_cursor:  # else only the placeholder is drawn, in a style of its own
             self._work_out_colors()
         if not is_empty:
             return super().render_line(y)

@@ -21,7 +21,7 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningBeams, RunningStep
 from pagedchat.runtime.graphs.decode.beam_step import BeamStep
 from pagedchat.runtime.graphs.decode.beam_store import BeamKey, BeamStore
-from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
+from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN
 from pagedchat.runtime.step.logprobs import NOTHING
 from pagedchat.runtime.step.upload import int32, upload
 
@@ -30,17 +30,13 @@ class BeamSteps:
     """Has steps choose beams.
 
     Args:
-        buffers: the steps' memory.
-        max_num_seqs: rows of a step, at most.
-        backend: its cache.
-        at_first_use: see `Shelf`.
+        store: the steps.
+        backend: their cache.
     """
 
-    def __init__(
-        self, buffers: StateBuffers, max_num_seqs: int, backend: CudaAttention, *, at_first_use: bool = True
-    ) -> None:
+    def __init__(self, store: BeamStore, backend: CudaAttention) -> None:
         self._device = backend.device
-        self.store = BeamStore(buffers, max_num_seqs, backend, at_first_use=at_first_use)
+        self.store = store
         """What is captured."""
         self.serves = backend.device.type != "cuda" or has_whole_pages(backend.cache)
         """Whether it can."""

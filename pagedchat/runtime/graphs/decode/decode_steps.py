@@ -19,6 +19,7 @@ from pagedchat.jit.build_ahead import BuildAhead
 from pagedchat.models.decoder import Decoder
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
+from pagedchat.runtime.graphs.decode.beam_store import BeamStore
 from pagedchat.runtime.graphs.decode.beams import BeamSteps
 from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
 from pagedchat.runtime.graphs.decode.done import Done
@@ -75,7 +76,8 @@ class DecodeSteps:
         self._uploads = Uploads(self._buffers)
         self._ruled = RuledSteps(self._buffers, backend.device)
         self._told = ToldSteps(self._buffers, sizes.num_seqs, backend.device)
-        self._beams = BeamSteps(self._buffers, sizes.num_seqs, backend, at_first_use=at_first_use)
+        beams = BeamStore(self._buffers, sizes.num_seqs, backend, at_first_use=at_first_use)
+        self._beams = BeamSteps(beams, backend)
         self.chooses_beams = self._beams.serves
         """Whether it does so for searches whose beams are all in a run."""
         self._has_ranks = isinstance(model, Decoder) and model.ranks.size > 1
