@@ -125,19 +125,26 @@ def test_another_type_is_refused_in_one_sentence() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["llama_64", "opt_64", "qwen3_80"])
-def test_captured_steps_on_a_gpu_are_trusted_and_go_on_after_swaps(family: str, kind: str, tmp_path: Path) -> None:
+def test_captured_steps_on_a_gpu_are_trusted_and_go_on_after_swaps(
+    family: str, kind: str, exact: bool, tmp_path: Path
+) -> None:
+    """Tokens are compared bit for bit where company changes none. How near the others are to the truth is judged by
+    tests/runtime/graphs/test_random_walk.py: random weights so small choose other tokens by rounding alone."""
     folder = str(make_checkpoint(tmp_path, family))
-    arguments = {"device": "cuda", "dtype": "float16", "skip_tokenizer_init": True, "kv_cache_dtype": kind}
-    few = LLM(folder, num_blocks=20, block_size=8, preemption_mode="swap", swap_space="1MiB", **arguments)
+    arguments = {
+        "device": "cuda", "dtype": "float16", "skip_tokenizer_init": True, "kv_cache_dtype": kind,
+        "batch_invariant": exact, "block_size": 8,
+    }  # fmt: skip
+    few = LLM(folder, num_blocks=20, preemption_mode="swap", swap_space="1MiB", **arguments)
     assert (few.info.attention_backend, few.info.kv_cache_dtype) == ("cuda", kind)
     assert few.notices == ()  # no kind of step was found to be wrong
     found = replies(few)
     assert few.stats().swaps_in > 0
-    by_torch = LLM(folder, num_blocks=200, attention_backend="torch", **arguments)
-    same = [ours == theirs for ours, theirs in zip(found, replies(by_torch), strict=True)]
-    assert sum(same) >= 6  # of random weights two tokens may be as likely as each other, but for rounding
+    if exact:
+        assert found == replies(LLM(folder, num_blocks=200, **arguments))
 
 
 @pytest.mark.gpu
