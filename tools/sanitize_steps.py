@@ -6,6 +6,8 @@ import torch
 
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.heads_to_slots import heads_to_slots
+from pagedchat.ops.clusters.cluster_linear import launch_clusters
+from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import H200_MULTIPROCESSORS, H200_SHARED_BYTES
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.activate import activate
@@ -33,6 +35,8 @@ from tools.sanitize_whole_steps import whole_step_cases
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
 NUM_TOKENS = 5
+ALONE = ClusterPlan(64, 2, 1, 10)
+"""Of a product by clusters that has each multiprocessor for itself."""
 LIVE = slice(4)
 """Rows that are no padding: what becomes of a query of padding is nobody's business."""
 
@@ -111,7 +115,12 @@ def _larger_cases() -> list[bool]:
 
     def by_clusters(t: Tensors) -> Tensors:
         rows = warpgroup_linear(t[0], t[1], residual=t[2])
-        return [rows, warpgroup_linear(t[3], t[4], activation="silu", paired=True)]
+        alone = torch.empty_like(t[2])
+        if t[0].is_cuda:
+            launch_clusters(alone, t[0], t[1], None, t[2], "none", False, ALONE)
+        else:
+            alone = warpgroup_linear(t[0], t[1], residual=t[2])
+        return [rows, alone, warpgroup_linear(t[3], t[4], activation="silu", paired=True)]
 
     def wide_gates(t: Tensors) -> Tensors:
         return [warpgroup_linear(rows, t[1], activation="silu", paired=True) for rows in (t[0][:100], t[0])]

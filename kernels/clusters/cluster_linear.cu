@@ -6,6 +6,8 @@
 // tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole
 // ring are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small
 // that two thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
+// Where there are no more thread blocks than multiprocessors it may be so large that each is alone on one, since
+// two would come to one that is free and none to others (`cluster_plan.py`).
 //
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of

@@ -23,7 +23,8 @@ _BARRIER_BYTES = 16
 _RESERVED_BYTES = 1 << 10
 """Of shared memory that each thread block costs a multiprocessor besides its own."""
 _RESIDENT = 2
-"""Thread blocks for which a multiprocessor has room: those of this product and of the next."""
+"""Thread blocks for which a multiprocessor has room, those of this product and of the next, but where one is alone
+there."""
 
 # With these every product of DECODE_STEPS.md's tables, of 16 to 64 rows, gets the cut that was the quickest of all
 # that were tried, or one at most 4 % slower.
@@ -37,6 +38,12 @@ _FEWEST_FINISHED, _MATRIX_TOKENS = 4, 8
 is copied whole."""
 _SHARERS, _WIDEST_SHARED = 4, 2
 """Tiles that share tokens, and slices that they have at most: a cluster of 8."""
+_FEW_TOKENS = 32
+"""Up to so many tokens tiles that all run at once have their own, if they are not sliced."""
+_ALONE_SLICES, _ALONE_SHARE = 2, 5 / 7
+"""Thread blocks of so many slices a tile, where there are no more than multiprocessors, take this share of shared
+memory, so that each is alone. With room for two they come in twos to the multiprocessors that are free first, and
+others get none."""
 _CROWDED = 4 / 3
 """Thread blocks a multiprocessor from which on some have two, for which the way out of the L2 cache is too narrow
 unless tokens are shared."""
@@ -109,9 +116,10 @@ def plan_clusters(
         return None
     most = max(1, min(chunks // _FEWEST_CHUNKS, _tile_tokens(num_tokens) // _FEWEST_FINISHED))
     slices = next(n for n in _SLICES if n == 1 or (n <= most and n * tiles <= _MOST_SLICED * num_multiprocessors))
-    sharers = _num_sharers(slices, slices * tiles, num_multiprocessors)
+    sharers = _num_sharers(slices, slices * tiles, _tile_tokens(num_tokens), num_multiprocessors)
     tokens = _tile_tokens(max(num_tokens, _MATRIX_TOKENS * sharers))
-    stages = _num_stages(tokens, shared_limit)
+    is_alone = slices == _ALONE_SLICES and slices * tiles <= num_multiprocessors
+    stages = _num_stages(tokens, shared_limit, is_alone=is_alone)
     return None if stages < _FEWEST_STAGES else ClusterPlan(tokens, slices, sharers, stages)
 
 
@@ -123,14 +131,17 @@ def _num_tiles(out_features: int, paired: bool) -> int:
     return -(-out_features // (ROWS // (1 + paired)))
 
 
-def _num_stages(tokens: int, shared_limit: int) -> int:
+def _num_stages(tokens: int, shared_limit: int, *, is_alone: bool) -> int:
     """That find room in the part of a multiprocessor that a thread block has."""
-    room = (shared_limit + _RESERVED_BYTES) // _RESIDENT - _RESERVED_BYTES
+    half = (shared_limit + _RESERVED_BYTES) // _RESIDENT - _RESERVED_BYTES
+    room = int(shared_limit * _ALONE_SHARE) if is_alone else half
     return (room - _BARRIER_BYTES) // _stage_bytes(tokens)
 
 
-def _num_sharers(slices: int, num_blocks: int, num_multiprocessors: int) -> int:
+def _num_sharers(slices: int, num_blocks: int, tokens: int, num_multiprocessors: int) -> int:
     places = _RESIDENT * num_multiprocessors
+    if slices == 1 and tokens <= _FEW_TOKENS and num_blocks <= places:
+        return 1
     last = (num_blocks - 1) % places + 1
     if slices > _WIDEST_SHARED or num_blocks < _CROWDED * num_multiprocessors or last > _NEARLY_ALL * places:
         return 1

@@ -21,6 +21,7 @@ def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) 
 _CUTS = (
     _cut(8960, 1536, 64, paired=False),
     _cut(8192, 2048, 16, paired=False),
+    _cut(14336, 4096, 64, paired=False),
     _cut(4096, 6144, 32, paired=False),
     _cut(2048, 8192, 64, paired=True),
 )

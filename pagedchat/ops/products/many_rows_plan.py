@@ -16,6 +16,9 @@ _WARPGROUPS = (9, 0)
 _LEAST_STREAMED_BYTES = 20 << 20
 """Of a weight that streams although it would fit into the shared memory of all multiprocessors: a smaller one is
 there before the tokens are."""
+_MORE_TOKENS, _LARGE_RESIDENT_BYTES, _SLICES = 33, 16 << 20, 2
+"""From so many tokens on, a smaller one of so many bytes streams as well: by clusters of so many thread blocks a
+tile, each with a multiprocessor of its own."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens a vocabulary that streams is quicker than a library; with more, one of so many bytes."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
@@ -42,9 +45,10 @@ def plan_many_rows(
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
-    if resident is not None and weight_bytes < _LEAST_STREAMED_BYTES:
-        return resident
     clusters = plan_clusters(*sizes, multiprocessors, limit)
+    if resident is not None and weight_bytes < _LEAST_STREAMED_BYTES:
+        is_large = weight_bytes >= _LARGE_RESIDENT_BYTES and num_tokens >= _MORE_TOKENS and not paired
+        return clusters if is_large and _stands_alone(clusters, out_features, multiprocessors) else resident
     if clusters is not None:
         return clusters
     if num_tokens > MAX_TOKENS and paired and resident is None:
@@ -53,3 +57,10 @@ def plan_many_rows(
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     is_slow = num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE
     return resident if streamed is None or is_slow else streamed
+
+
+def _stands_alone(plan: ClusterPlan | None, out_features: int, num_multiprocessors: int) -> bool:
+    """Whether tiles of two slices leave no multiprocessor with two thread blocks."""
+    if plan is None or plan.slices != _SLICES:
+        return False
+    return plan.num_blocks(out_features, False) <= num_multiprocessors

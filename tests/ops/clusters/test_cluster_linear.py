@@ -20,6 +20,7 @@ PLANS = [
     ((50, 328, 200), ClusterPlan(64, 1, 4, 3)),  # tokens shared, inner elements not
     ((40, 1048, 136), ClusterPlan(64, 2, 4, 3)),  # both; rings begin anew
     ((25, 200, 64), ClusterPlan(32, 1, 1, 4)),  # one tile
+    ((40, 1544, 136), ClusterPlan(64, 2, 1, 10)),  # a ring of more than half of a multiprocessor
 ]
 """Tokens, inner dimension and columns, and how they are cut."""
 ORDERS = [
@@ -72,7 +73,12 @@ def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
 def test_the_same_bits_every_time_while_launches_overlap() -> None:
     weights = [normal(1152, 896, device="cuda", dtype=torch.float16, scale=0.03, seed=i) for i in range(4)]
     rows = normal(48, 896, device="cuda", dtype=torch.float16)
-    plans = [ClusterPlan(64, 1, 4, 7), ClusterPlan(64, 8, 1, 7), ClusterPlan(64, 2, 4, 7), ClusterPlan(64, 4, 1, 5)]
+    plans = [
+        ClusterPlan(64, 1, 4, 7),
+        ClusterPlan(64, 8, 1, 7),
+        ClusterPlan(64, 2, 1, 10),
+        ClusterPlan(64, 4, 1, 5),
+    ]
     outputs = [[rows.new_empty(48, 1152) for _ in weights] for _ in range(50)]
 
     for each in outputs:

@@ -1,0 +1,182 @@
+"""What each kind of launch costs a step of many chats: `python -m tools.measure_many_rows [SHAPE ...] [ROWS ...]`.
+
+The launches of a step in one graph, of the shapes of `pagedchat bench engine --only shapes` with random weights and
+keys in float16, 190 tokens of context a chat; then the same step without one kind of them at a time. What a step
+takes less then is what that kind costs it, waits between launches included: a profiler's times of launches that
+overlap say less. All of a step in microseconds, norms to the way down a layer, head and next token a step. Changes
+nothing.
+"""
+
+import sys
+from statistics import median
+from typing import Any
+
+import torch
+
+from pagedchat.bench.engine.shapes import SHAPES
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_split import launch_split
+from pagedchat.ops.cache.heads_to_cache import heads_to_cache
+from pagedchat.ops.common.norm import HeadNorms, Norm
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.embed_tokens import embed_tokens
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
+
+CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
+"""Tokens of a chat, up to which attention's launch is made for, and of a block."""
+FILLED = 0.75
+"""Of the bucket, as captured steps take it."""
+OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
+"""Kinds of launches: of every layer, and of a step."""
+SAMPLES = 9
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each shape and number of rows; returns the exit code."""
+    names = [argument for argument in arguments if argument in SHAPES] or list(SHAPES)
+    rows = [int(argument) for argument in arguments if argument.isdigit()] or [64]
+    with torch.inference_mode():
+        for name in names:
+            weights = Weights(SHAPES[name], "cuda")
+            for num_rows in rows:
+                print(f"{name}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
+                torch.cuda.empty_cache()
+            del weights
+            torch.cuda.empty_cache()
+    return 0
+
+
+def _report(step: "Step") -> str:
+    whole, num_layers = _time(step), len(step.weights.layers)
+    costs = {kind: whole - _time(step, kind) for kind in (*OF_LAYERS, *OF_STEPS)}
+    each = [f"{kind} {costs[kind] / (num_layers if kind in OF_LAYERS else 1):.2f}" for kind in costs]
+    return f"step {whole:.0f}; {', '.join(each)}"
+
+
+class Weights:
+    """Of a model, random.
+
+    Args:
+        shape: its config.json, of a Llama or Qwen.
+        device: where they are.
+    """
+
+    def __init__(self, shape: dict[str, Any], device: str) -> None:
+        self.device = device
+        self.num_heads, self.num_kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
+        hidden, middle = shape["hidden_size"], shape["intermediate_size"]
+        self.middle, self.vocab_size = middle, shape["vocab_size"]
+        self.head_size = size = shape.get("head_dim") or hidden // self.num_heads
+        qkv_rows, attended = (self.num_heads + 2 * self.num_kv_heads) * size, self.num_heads * size
+        sizes = {"qkv": (qkv_rows, hidden), "out": (hidden, attended)}
+        sizes |= {"up": (2 * middle, hidden), "down": (hidden, middle)}
+        self.layers = [
+            {kind: self._random(*each) for kind, each in sizes.items()} for _ in range(shape["num_hidden_layers"])
+        ]
+        self.head = self._random(self.vocab_size, hidden)
+        self.bias = torch.zeros_like(self.layers[0]["qkv"][:, 0]) if shape["model_type"] == "qwen2" else None
+        self.norm, of_head = (Norm("rms", self.head.new_ones(width), None, 1e-6) for width in (hidden, size))
+        self.head_norms = HeadNorms(of_head, of_head) if shape["model_type"] == "qwen3" else None
+        self.rotations = torch.ones(BUCKET, size // 2, 2, device=device)
+
+    def _random(self, num_rows: int, width: int) -> torch.Tensor:
+        return torch.randn(num_rows, width, dtype=torch.float16, device=self.device).div_(width**0.5)
+
+
+class Step:
+    """The launches of a step, in their order.
+
+    Args:
+        weights: of the model.
+        num_rows: chats.
+    """
+
+    def __init__(self, weights: Weights, num_rows: int) -> None:
+        self.weights = weights
+        per_chat, kv_heads, size = BUCKET // BLOCK_SIZE, weights.num_kv_heads, weights.head_size
+        count = (len(weights.layers), num_rows * per_chat, kv_heads)
+        self._keys = self._random(*count, size // 8, BLOCK_SIZE, 8)
+        self._values = self._random(*count, size, BLOCK_SIZE)
+        ints = torch.zeros(num_rows, dtype=torch.int32, device=weights.device)
+        tables = torch.randperm(num_rows * per_chat, device=weights.device).int().view(num_rows, per_chat)
+        self._ids, self._positions, self._lens = ints, ints + CONTEXT - 1, ints + CONTEXT
+        moving = (ints.clone(), self._positions.clone(), self._lens.clone())
+        self._state = DecodeState(*moving, tables, ints[:1].clone(), ints.view(1, -1).clone(), ints[:1].clone())
+        # What launches that are left out would have made.
+        self._heads = self._random(num_rows, (weights.num_heads + 2 * kv_heads) * size)
+        self._attended = self._random(num_rows, weights.num_heads * size)
+        self._middle = self._random(num_rows, weights.middle)
+        self._logits = self._random(num_rows, weights.vocab_size)
+
+    def _random(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, dtype=torch.float16, device=self.weights.device)
+
+    def run(self, without: str = "") -> torch.Tensor:
+        """Queue all of a step but for one kind of launches; returns the residual stream."""
+        weights = self.weights
+        hidden = embed_tokens(weights.head, self._ids, self._positions)
+        for index in range(len(weights.layers)):
+            self._layer(index, hidden, without)
+        rows = self._normed(hidden, without)
+        logits = self._logits if without == "head" else warpgroup_linear(rows, weights.head, overlap=True)
+        if without != "next":
+            advance_by_argmax(self._state, logits, overlap=True)
+            self._state.positions.copy_(self._positions)
+            self._state.seq_lens.copy_(self._lens)
+        return hidden
+
+    def _layer(self, index: int, hidden: torch.Tensor, without: str) -> None:
+        layer, bias = self.weights.layers[index], self.weights.bias
+        rows = self._normed(hidden, without)
+        heads = self._heads if without == "qkv" else warpgroup_linear(rows, layer["qkv"], bias=bias, overlap=True)
+        attended = self._attend(index, heads.view(len(heads), -1, self.weights.head_size), without)
+        if without != "out":
+            warpgroup_linear(attended, layer["out"], residual=hidden, output=hidden, overlap=True)
+        rows, middle = self._normed(hidden, without), self._middle
+        if without != "up":
+            middle = warpgroup_linear(rows, layer["up"], activation="silu", paired=True, overlap=True)
+        if without != "down":
+            warpgroup_linear(middle, layer["down"], residual=hidden, output=hidden, overlap=True)
+
+    def _normed(self, hidden: torch.Tensor, without: str) -> torch.Tensor:
+        return hidden if without == "norms" else add_norm(hidden, None, self.weights.norm, overlap=True)
+
+    def _attend(self, index: int, heads: torch.Tensor, without: str) -> torch.Tensor:
+        weights, tables = self.weights, self._state.block_tables
+        caches = self._keys[index], self._values[index]
+        if without != "cache":
+            norms, rotations = weights.head_norms, weights.rotations
+            places = (tables, self._positions)
+            heads_to_cache(heads, *caches, *places, norms=norms, rotations=rotations, overlap=True)
+        if without == "attention":
+            return self._attended
+        options = AttentionOptions(scale=weights.head_size**-0.5)
+        query = heads[:, : weights.num_heads]
+        call = AttentionCall.to_new(query, *caches, tables, self._lens, options)
+        launch_split(call, BUCKET, int(len(heads) * BUCKET * FILLED), any_lengths=True, overlap=True)
+        return call.output.flatten(1)
+
+
+def _time(step: Step, without: str = "") -> float:
+    """Microseconds of a replay, the median."""
+    step.run(without)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step.run(without)
+    times: list[float] = []
+    for _ in range(SAMPLES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        graph.replay()  # the first of three begins late
+        start.record()
+        graph.replay()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(500 * start.elapsed_time(end))
+    return median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
