@@ -50,5 +50,22 @@ def test_lengths_that_nobody_knows_are_split_for_the_longest(num_seqs: int, max_
         assert plan.num_splits >= 4
 
 
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 8, 32])
+@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize("num_seqs", [8, 16, 24, 48, 96, 256])
+def test_a_crowd_has_thread_blocks_for_most_of_the_gpu_and_not_many_times_that(
+    num_kv_heads: int, head_size: int, num_seqs: int
+) -> None:
+    plan = plan_split(
+        DecodeShape(num_kv_heads, 4, head_size), num_seqs, 2048, 1536 * num_seqs, 132, any_lengths=True
+    )
+
+    columns = num_seqs * num_kv_heads
+    fit = 2048 // TILE_TOKENS // plan.tiles_per_split  # of one sequence of 2,048 tokens
+    assert plan.is_even
+    assert columns * min(plan.num_splits, fit) >= min(132, 8 * columns)
+    assert columns * plan.num_splits <= max(2048, 4 * columns)
+
+
 def test_lengths_that_are_known_are_not() -> None:
     assert not plan_split(SHAPES[1], 64, 4096, 64 * 4096, 132).is_even

@@ -98,7 +98,7 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("num_warps", "fewest_tiles", "num_splits", "window"),
-    [(4, 4, 4, None), (2, 3, 16, 300), (8, 16, 2, None), (4, 1, 70, 300)],
+    [(4, 4, 4, None), (2, 3, 16, 300), (8, 16, 2, None), (4, 1, 70, 300), (4, 4, 8, None), (4, 12, 8, None)],
 )
 def test_long_and_short_are_shared_out_evenly(
     device: str, num_warps: int, fewest_tiles: int, num_splits: int, window: int | None
