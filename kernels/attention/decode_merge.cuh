@@ -63,7 +63,7 @@ __device__ __forceinline__ void write_piece(const RowOutput& row, int index, Pie
 template <int ROWS_STORED, int ROWS>
 struct BlockShared {
   union {
-    Element weights[NUM_WARPS][ROWS * WEIGHT_STRIDE];
+    Operand weights[NUM_WARPS][ROWS * WEIGHT_STRIDE];
     float output[NUM_WARPS][ROWS_STORED * OUTPUT_STRIDE];
   };
   float top[NUM_WARPS][ROWS];

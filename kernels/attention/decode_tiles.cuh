@@ -13,17 +13,22 @@
 //                 eight tokens 8q to 8q + 7, again for two products. P goes through shared memory into that order.
 //
 // In a cache of bytes (byte_elements.cuh) a 16-byte row of K is sixteen dimensions, for four products, and of V a
-// lane reads eight bytes. They become 16 bits right before their products, in pairs whose places Q and P take over.
-// The scale of a key multiplies its scores, that of a value its weights; so that those stay below one, in 16 bits,
-// O is in units of the largest scale of values so far, and goes down with each that is larger.
+// lane reads eight bytes. They become halves right before their products, whatever the type of Q, in pairs whose
+// places Q and P take over: halves hold bytes of either kind, and take fewer instructions than bfloat16s. Keys that
+// are whole numbers stay so: Q is whole numbers of 16 bits then, upper and lower bytes for a product each, in steps
+// of which the largest of a row has 32,512. The scale of a key multiplies its scores, that of a value its weights;
+// so that those fit into halves, O is in a unit that follows the largest scale of values so far.
 //
-// The softmax is online (Milakov & Gimelshein 2018, arXiv 1805.02867), scores in units of log2.
+// The softmax is online (Milakov & Gimelshein 2018, arXiv 1805.02867), scores in units of log2. Over bytes the
+// reference of a row is no maximum: it stays until a score is far above it, which most tiles do not have.
 
 #pragma once
 
+#include "attention/query_operands.cuh"
 #include "attention/scores.cuh"
 #include "common/byte_elements.cuh"
 #include "common/mma.cuh"
+#include "common/mma_integers.cuh"
 #include "common/online_softmax.cuh"
 
 #ifndef PREFETCH_KEYS
@@ -47,10 +52,12 @@ static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES,
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
 #if CACHE_KIND
 using EightTokens = uint2;                      // of a dimension of V
-constexpr bool NEIGHBOURS = CONVERTS<Element>;  // whether pairs of operands are, and may be no numbers
+constexpr bool NEIGHBOURS = CONVERTS<Operand>;  // whether pairs of operands are, and may be no numbers
+constexpr float SLACK = 8.0f;                   // how far above its reference a score may be, in units of log2
 #else
 using EightTokens = uint4;
 constexpr bool NEIGHBOURS = true;
+constexpr float SLACK = 0.0f;
 #endif
 constexpr int WEIGHT_STRIDE = TILE_TOKENS + 8;  // elements between rows of P in shared memory; no bank conflicts
 
@@ -66,7 +73,8 @@ struct PagedContext {
   int64 scales_from_head;  // bytes, of a cache of bytes: from the head's elements to its scales
 };
 
-constexpr float LEAST_UNIT = 1e-30f;  // below every scale
+constexpr float LEAST_UNIT = 1e-30f;
+constexpr float LARGEST_RATIO = 128.0f;  // of a scale to the unit of O; times 2^SLACK a half has room for it
 
 // Right after `wait_for_previous_kernel`, or before it of what was there before.
 __device__ __forceinline__ uint32 load_scale(const Cached* address) {
@@ -100,7 +108,7 @@ struct DecodeWarp {
 
   uint4 query[ROW_TILES][KEY_STEPS][ROW_PIECES_OF_QUERY];  // B operands of S^T
   float output[DIM_TILES][ROW_TILES][4];                   // O^T: dimensions g, g + 8; rows 2q, 2q + 1
-  float top[ROW_TILES][2];                                 // largest score of rows 2q, 2q + 1; the same in all g
+  float top[ROW_TILES][2];                                 // reference of rows 2q, 2q + 1; the same in all g
   float total[ROW_TILES][2];                               // sum of weights, of this lane's tokens until `finish`
 #if ALIBI
   float slope[ROW_TILES][2];
@@ -109,8 +117,9 @@ struct DecodeWarp {
   uint4 key[PART_STEPS][4];         // A operands of S^T: 16-byte row x tokens g + 8 r
   EightTokens value[PART_DIMS][2];  // A operands of O^T: dimensions g and g + 8
 #if CACHE_KIND
-  uint32 scales;  // of token `lane` of the tile, the key's above the value's; 0 where there is no token
-  float unit;     // of `output`
+  uint32 scales;                   // of token `lane` of the tile, the key's above the value's; 0: no token
+  float unit, inverse_unit;        // of `output`
+  float query_unit[ROW_TILES][2];  // of rows 2q, 2q + 1 in `query`, with QUERY_UNITS
 #endif
   int next_blocks[TILE_BLOCKS];  // block ids of the next tile, as they stand in the table
   int g, q;
@@ -121,7 +130,7 @@ struct DecodeWarp {
       top[t][0] = top[t][1] = NEGATIVE_INFINITY;
       total[t][0] = total[t][1] = 0.0f;
 #if CACHE_KIND
-      unit = LEAST_UNIT;
+      unit = LEAST_UNIT, inverse_unit = 1.0f / LEAST_UNIT;
 #endif
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++)
@@ -141,7 +150,7 @@ struct DecodeWarp {
 #pragma unroll
         for (int i = 0; i < ROW_PIECES_OF_QUERY; i++) {
           const bool there = row != nullptr && chunk < KEY_ROWS;
-          query[t][j][i] = there ? in_pairs(load_16(row + CACHED_ROW * chunk + 8 * i)) : make_uint4(0, 0, 0, 0);
+          query[t][j][i] = there ? load_16(row + CACHED_ROW * chunk + 8 * i) : make_uint4(0, 0, 0, 0);
         }
       }
     }
@@ -171,7 +180,7 @@ struct DecodeWarp {
   // the first, or `fetch` if FETCHED. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
   template <bool FETCHED = false>
   __device__ __forceinline__ void attend(const PagedContext& context, const ScoreScale& scale, int first_tile,
-                                         int end_tile, int step, Element* weights) {
+                                         int end_tile, int step, Operand* weights) {
     if (first_tile >= end_tile) return;
     int blocks[TILE_BLOCKS];
     if (!FETCHED) {
@@ -181,6 +190,8 @@ struct DecodeWarp {
         load_scales(context, next_blocks, first_tile);
       }
     }
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) make_operands(query[t], t);  // while the first keys are on their way
     for (int tile = first_tile; tile < end_tile; tile += step) {
 #pragma unroll
       for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
@@ -189,9 +200,9 @@ struct DecodeWarp {
       if (more) read_table(context.block_table, context.max_blocks, next);
       float scores[2][ROW_TILES][4] = {};
       if (!PIPELINED) load_scales(context, blocks, tile);
-      const TileScales tile_scales = take_scales();
+      if (PIPELINED && (!FETCHED || tile != first_tile)) load_values(context, blocks, 0);
+      const TileScales tile_scales = take_scales();  // waits for them, and values should be asked for before
       if (PIPELINED) {
-        if (!FETCHED || tile != first_tile) load_values(context, blocks, 0);
         multiply_keys(scores, 0);
         if (more) {
           drop_foreign_blocks(context, next);
@@ -233,20 +244,47 @@ struct DecodeWarp {
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * PAIRS_UNIT<Element>;
+        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * PAIRS_UNIT<Operand>;
       }
 #endif
     }
   }
 
  private:
-  // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ...: of keys, and of values in the unit of
-  // `output`, which has to shrink by a factor for that.
+  // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ..., and the value's of token `lane`.
   struct TileScales {
 #if CACHE_KIND
-    float keys[4], values[4], shrink;
+    float keys[4], values[4], mine;
 #endif
   };
+
+  using Pieces = uint4[KEY_STEPS][ROW_PIECES_OF_QUERY];
+
+  // Row `g` of tile `t` of the query, as it was loaded -> operands.
+  __device__ __forceinline__ void make_operands(Pieces& pieces, int t) {
+#if CACHE_KIND
+    if constexpr (QUERY_UNITS) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int j = 0; j < KEY_STEPS; j++) {
+#pragma unroll
+        for (int i = 0; i < 8 * ROW_PIECES_OF_QUERY; i++) {
+          largest = fmaxf(largest, fabsf(query_element(pieces[j], i)));
+        }
+      }
+      const QueryUnit unit(warp_max<2, 1>(largest));
+#pragma unroll
+      for (int j = 0; j < KEY_STEPS; j++) ::make_operands(pieces[j], unit.inverse);
+#pragma unroll
+      for (int e = 0; e < 2; e++) query_unit[t][e] = __shfl_sync(FULL_WARP, unit.unit, 4 * (2 * q + e));
+    }
+#endif
+#pragma unroll
+    for (int i = 0; !INTEGER_KEYS && i < KEY_STEPS * ROW_PIECES_OF_QUERY; i++) {
+      uint4& piece = pieces[i / ROW_PIECES_OF_QUERY][i % ROW_PIECES_OF_QUERY];
+      piece = in_pairs(piece);
+    }
+  }
 
   // Eight elements in the order in which `as_pairs` gives four bytes.
   __device__ __forceinline__ static uint4 in_pairs(uint4 elements) {
@@ -268,8 +306,8 @@ struct DecodeWarp {
     const uint32* first = reinterpret_cast<const uint32*>(&low);
     const uint32* second = reinterpret_cast<const uint32*>(&high);
 #if CACHE_KIND
-    as_pairs<Element>(first[product], a[0], a[2]);
-    as_pairs<Element>(second[product], a[1], a[3]);
+    as_pairs<Operand>(first[product], a[0], a[2]);
+    as_pairs<Operand>(second[product], a[1], a[3]);
 #else
     a[0] = first[2 * product], a[1] = second[2 * product];
     a[2] = first[2 * product + 1], a[3] = second[2 * product + 1];
@@ -303,15 +341,12 @@ struct DecodeWarp {
   __device__ __forceinline__ TileScales take_scales() {
     TileScales taken;
 #if CACHE_KIND
-    const float before = unit;
-    unit = fmaxf(unit, warp_max(scale_of(scales & 0xffffu)));
-    const float inverse = __fdividef(1.0f, unit);
-    taken.shrink = before * inverse;
+    taken.mine = scale_of(scales & 0xffffu);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const uint32 both = __shfl_sync(FULL_WARP, scales, 8 * i + g);
-      taken.keys[i] = scale_of(both >> 16) * PAIRS_UNIT<Element>;
-      taken.values[i] = scale_of(both & 0xffffu) * inverse;
+      taken.keys[i] = scale_of(both >> 16) * (INTEGER_KEYS ? 1.0f : PAIRS_UNIT<Operand>);
+      taken.values[i] = scale_of(both & 0xffffu);
     }
 #endif
     return taken;
@@ -352,7 +387,7 @@ struct DecodeWarp {
     }
   }
 
-  __device__ __forceinline__ void multiply_keys(float (&scores)[2][ROW_TILES][4], int part) {
+  __device__ __forceinline__ void multiply_floats(float (&scores)[2][ROW_TILES][4], int part) {
 #pragma unroll
     for (int j = 0; j < PART_STEPS; j++) {
 #pragma unroll
@@ -364,29 +399,66 @@ struct DecodeWarp {
 #pragma unroll
           for (int t = 0; t < ROW_TILES; t++) {
             const uint4 b = query[t][part * PART_STEPS + j][i / 2];
-            if (i % 2 == 0) mma_16x8x16<Element>(scores[m][t], a, {b.x, b.y});
-            if (i % 2 == 1) mma_16x8x16<Element>(scores[m][t], a, {b.z, b.w});
+            if (i % 2 == 0) mma_16x8x16<Operand>(scores[m][t], a, {b.x, b.y});
+            if (i % 2 == 1) mma_16x8x16<Operand>(scores[m][t], a, {b.z, b.w});
           }
         }
       }
     }
   }
 
-  // Scores -> weights, in shared memory as elements; `top`, `total` and `output` follow.
+  // The same of whole numbers; at most 256 dimensions of 127 times 32,512 fit into 32 bits.
+  __device__ __forceinline__ void multiply_integers(float (&scores)[2][ROW_TILES][4], int part) {
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+      for (int t = 0; t < ROW_TILES; t++) {
+        int upper[4] = {}, lower[4] = {};
+#pragma unroll
+        for (int j = 0; j < PART_STEPS; j++) {
+          const uint4 low = key[j][2 * m], high = key[j][2 * m + 1];
+          const auto& b = query[t][part * PART_STEPS + j];  // upper bytes, and lower ones
+          const uint4 first = make_uint4(low.x, high.x, low.y, high.y);
+          const uint4 second = make_uint4(low.z, high.z, low.w, high.w);
+          mma_16x8x32(upper, first, make_uint2(b[0].x, b[0].y));
+          mma_16x8x32(lower, first, make_uint2(b[1].x, b[1].y));
+          mma_16x8x32(upper, second, make_uint2(b[0].z, b[0].w));
+          mma_16x8x32(lower, second, make_uint2(b[1].z, b[1].w));
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) scores[m][t][i] += static_cast<float>(256 * upper[i] + lower[i]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply_keys(float (&scores)[2][ROW_TILES][4], int part) {
+    if constexpr (INTEGER_KEYS) {
+      multiply_integers(scores, part);
+    } else {
+      multiply_floats(scores, part);
+    }
+  }
+
+  // Scores -> weights, in shared memory as operands; `top`, `total` and `output` follow.
   __device__ __forceinline__ void weigh(float (&scores)[2][ROW_TILES][4], const ScoreScale& scale,
                                         const TileScales& tile_scales, const PagedContext& context, int position,
-                                        bool at_edge, Element* weights) {
+                                        bool at_edge, Operand* weights) {
     const int place = weight_place();
+    float highest[ROW_TILES][2];
+    bool above = false;
+#if CACHE_KIND
+    above = tile_scales.mine > LARGEST_RATIO * unit;
+#endif
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++) {
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        float highest = NEGATIVE_INFINITY;
+        highest[t][e] = NEGATIVE_INFINITY;
 #pragma unroll
         for (int i = 0; i < 4; i++) {  // tokens g + 8 i
           float& score = scores[i / 2][t][2 * (i % 2) + e];
 #if CACHE_KIND
-          score *= tile_scales.keys[i];
+          score *= QUERY_UNITS ? tile_scales.keys[i] * query_unit[t][e] : tile_scales.keys[i];
 #endif
           const int token = position + 8 * i + g;
 #if ALIBI
@@ -395,33 +467,56 @@ struct DecodeWarp {
           score = scale.score(score);
 #endif
           if (at_edge && (token < context.begin || token >= context.end)) score = NEGATIVE_INFINITY;
-          highest = fmaxf(highest, score);
+          highest[t][e] = fmaxf(highest[t][e], score);
         }
-        highest = fmaxf(warp_max<16, 4>(highest), top[t][e]);
-        const float keep = exp2_below(top[t][e], highest);
-#if CACHE_KIND
-        const float keep_output = keep * tile_scales.shrink;
-#else
-        const float keep_output = keep;
-#endif
-        top[t][e] = highest;
-        float sum = 0.0f;
+        above = above || highest[t][e] > top[t][e] + SLACK;
+      }
+    }
+    if (__any_sync(FULL_WARP, above)) raise(highest, tile_scales);
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const float reference = top[t][e] == NEGATIVE_INFINITY ? 0.0f : top[t][e];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float weight = exp2_below(scores[i / 2][t][2 * (i % 2) + e], highest);
-          sum += weight;
+          const float weight = exp2_fast(scores[i / 2][t][2 * (i % 2) + e] - reference);
+          total[t][e] += weight;
 #if CACHE_KIND
-          const float in_unit = weight * tile_scales.values[i];
+          const float in_unit = weight * (tile_scales.values[i] * inverse_unit);
 #else
           const float in_unit = weight;
 #endif
-          weights[(8 * t + 2 * q + e) * WEIGHT_STRIDE + 8 * i + place] = from_float<Element>(in_unit);
+          weights[(8 * t + 2 * q + e) * WEIGHT_STRIDE + 8 * i + place] = from_float<Operand>(in_unit);
         }
-        total[t][e] = total[t][e] * keep + sum;
+      }
+    }
+  }
+
+  // References become the largest scores so far, and the unit of `output` follows the scales.
+  __device__ __forceinline__ void raise(const float (&highest)[ROW_TILES][2], const TileScales& tile_scales) {
+    float shrink = 1.0f;
+#if CACHE_KIND
+    const float largest = warp_max(tile_scales.mine);
+    if (largest > LARGEST_RATIO * unit) {
+      shrink = unit;
+      unit = largest * (2.0f / LARGEST_RATIO);  // the next ones may be twice as large
+      inverse_unit = __fdividef(1.0f, unit);
+      shrink *= inverse_unit;
+    }
+#endif
+#pragma unroll
+    for (int t = 0; t < ROW_TILES; t++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const float raised = fmaxf(warp_max<16, 4>(highest[t][e]), top[t][e]);
+        const float keep = exp2_below(top[t][e], raised);
+        top[t][e] = raised;
+        total[t][e] *= keep;
 #pragma unroll
         for (int d = 0; d < DIM_TILES; d++) {
-          output[d][t][e] *= keep_output;
-          output[d][t][e + 2] *= keep_output;
+          output[d][t][e] *= keep * shrink;
+          output[d][t][e + 2] *= keep * shrink;
         }
       }
     }
@@ -453,8 +548,8 @@ struct DecodeWarp {
       }
 #pragma unroll
       for (int t = 0; t < ROW_TILES; t++) {
-        mma_16x8x16<Element>(output[part * PART_DIMS + d][t], first, {weight[t].x, weight[t].y});
-        mma_16x8x16<Element>(output[part * PART_DIMS + d][t], second, {weight[t].z, weight[t].w});
+        mma_16x8x16<Operand>(output[part * PART_DIMS + d][t], first, {weight[t].x, weight[t].y});
+        mma_16x8x16<Operand>(output[part * PART_DIMS + d][t], second, {weight[t].z, weight[t].w});
       }
     }
   }

@@ -14,7 +14,9 @@ SHORT_TILES, OWN_WARPS = 2, 1
 NUM_WARPS = (2, 4, 8)
 """Sizes of thread blocks: many small ones for large batches, few large ones for small batches."""
 BYTE_WARPS = 12
-"""Of a multiprocessor that attends to bytes, with heads of 80 to 128: their tiles take fewer registers."""
+"""Of a multiprocessor that attends to bytes, with heads of 80 to 128: their tiles take fewer registers. Also of a
+thread block there, where a multiprocessor has one and groups are no larger than `BYTE_GROUP`."""
+BYTE_GROUP = 4
 _UNEVEN_LEN = 1024
 """Tokens of the longest from which on a batch of unknown lengths is split evenly."""
 _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
@@ -50,9 +52,16 @@ class DecodeShape:
         """Thread blocks that a multiprocessor holds, as the kernel asks for them; 0: they do not fit."""
         if num_warps * self.rows * (self.head_size + 4) * 4 > MAX_SHARED_BYTES:
             return 0
+        if num_warps == BYTE_WARPS and not self.has_byte_warps:
+            return 0
         of_wide_heads = BYTE_WARPS if self.element_bytes == 1 and self.head_size <= 128 and self.rows <= 8 else 8
         resident_warps = 16 if self.head_size <= 64 and self.rows <= 8 else of_wide_heads
         return max(1, resident_warps // num_warps) if num_warps < 8 else 1
+
+    @property
+    def has_byte_warps(self) -> bool:
+        """Whether there are thread blocks of `BYTE_WARPS`."""
+        return self.element_bytes == 1 and 64 < self.head_size <= 128 and self.group_size <= BYTE_GROUP
 
     @property
     def row_blocks(self) -> int:
@@ -141,7 +150,7 @@ def split_for(
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
     num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
     best, least = SplitPlan(NUM_WARPS[0], tiles, 1), float("inf")
-    for num_warps in NUM_WARPS:
+    for num_warps in (*NUM_WARPS, BYTE_WARPS):
         resident = shape.resident_thread_blocks(num_warps)
         if resident == 0:
             continue

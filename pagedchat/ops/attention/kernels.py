@@ -25,6 +25,12 @@ from pagedchat.ops.common.choices import (
 
 def _split_tunings() -> Iterator[Tuning]:
     """Warps of a thread block, with the groups whose outputs fit into its shared memory."""
+    wide = [size for size in HEAD_SIZES if 64 < size <= 128]
+    small, of_bytes = range(1, decode_plan.BYTE_GROUP + 1), [kind for kind in CACHE_KINDS["CACHE_KIND"] if kind]
+    yield Tuning(  # what few choices have comes first
+        {"NUM_WARPS": decode_plan.BYTE_WARPS},
+        {"HEAD_SIZE": wide, "GROUP_SIZE": small, "CACHE_KIND": of_bytes},
+    )
     yield Tuning({"NUM_WARPS": decode_plan.OWN_WARPS}, {"WHOLE_CONTEXT": [0]})
     for num_warps in decode_plan.NUM_WARPS:
         largest = {size: _largest_group(size, num_warps) for size in HEAD_SIZES}

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagedchat.ops.attention.call import AttentionOptions
-from pagedchat.ops.attention.decode_plan import MAX_TILES, DecodeShape, SplitPlan
+from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_plan import BYTE_WARPS, MAX_TILES, DecodeShape, SplitPlan
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits, launch_split
 from pagedchat.ops.attention.decode_workspace import partial_states
@@ -43,7 +43,14 @@ GROUPS = [(4, 4), (3, 1), (8, 1), (40, 1)]
 def check_decode(case: LayoutCase, options: AttentionOptions, max_seq_len: int = 3000) -> None:
     call = case.call(options)
     decode_split(call, max_seq_len=max_seq_len)
-    check_attention(case, options, *results(call))
+    check_decoded(case, options, call)
+
+
+def check_decoded(case: LayoutCase, options: AttentionOptions, call: AttentionCall) -> None:
+    """Queries over whole numbers are whole numbers themselves, of 16 bits, or halves."""
+    output, lse = results(call)
+    check_attention(case, options, output)
+    torch.testing.assert_close(lse.double(), case.attend(options, torch.float64)[1], atol=2e-4, rtol=2e-5)
 
 
 def check_prefill(case: LayoutCase, options: AttentionOptions, *, batch_invariant: bool = False) -> None:
@@ -98,7 +105,7 @@ def test_every_size_of_group(num_heads: int, num_kv_heads: int, kind: CacheKind,
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("num_warps", "head_size"), [(2, 64), (4, 80)])
+@pytest.mark.parametrize(("num_warps", "head_size"), [(2, 64), (4, 80), (BYTE_WARPS, 128)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("grows", [False, True])
 def test_values_of_very_different_sizes_leave_no_trace_of_each_other(
@@ -118,7 +125,40 @@ def test_values_of_very_different_sizes_leave_no_trace_of_each_other(
         plan = SplitPlan(num_warps, MAX_TILES, 1)
         with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
             launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, 1))
-        check_attention(case, each, *results(call))
+        check_decoded(case, each, call)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steepness", [0.05, 0.5, 20.0, -20.0])
+def test_scores_that_grow_pass_their_reference(kind: CacheKind, steepness: float, device: str) -> None:
+    """By less than is let pass, by more in some tiles, and by so much that nothing before or behind counts."""
+    case = make_layout_case([64, 300, 900], dtype=torch.float16, device=device, head_size=80)
+    towards = case.query[:, :1, :].float().sign()
+    keys = []
+    for seq, key in enumerate(case.keys):
+        slope = torch.linspace(0, 1, len(key), device=device)[:, None, None] * steepness * 0.3
+        keys.append((key.float() + slope * towards[seq]).to(key.dtype))
+    case = in_bytes(replace(case, keys=keys), kind)
+    options = AttentionOptions(scale=0.1)
+    call = case.call(options)
+    with kernels_on_cpu(seed=5) if device == "cpu" else nullcontext():
+        launch_on_splits(call, decode_shape(call), SplitPlan(4, MAX_TILES, 1), partial_states(case.query, 1))
+    check_attention(case, options, results(call)[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e-6, 1e6])
+def test_queries_that_no_half_float_holds(kind: CacheKind, size: float, device: str) -> None:
+    """Over bytes a bfloat16 becomes a half, or a whole number, in a unit of its row."""
+    case = make_layout_case([64, 300], dtype=torch.bfloat16, device=device)
+    case = in_bytes(replace(case, query=(case.query.float() * size).bfloat16()), kind)
+    options = AttentionOptions(scale=0.125 / size)
+    call = case.call(options)
+    with kernels_on_cpu(seed=4) if device == "cpu" else nullcontext():
+        launch_on_splits(call, decode_shape(call), SplitPlan(2, MAX_TILES, 1), partial_states(case.query, 1))
+    check_decoded(case, options, call)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -147,7 +187,7 @@ def test_the_newest_token_is_written_on_the_way(kind: CacheKind, head_size: int)
         written = tokens_of(call.key_cache, call.value_cache, block, torch.float32)
         for part, expected in zip(written, (kept[seq, :2], kept[seq, 2:]), strict=True):
             assert torch.equal(part[0, (length - 1) % 16], expected)
-    check_attention(replace(case, query=heads[:, :4]), AttentionOptions(scale=0.1), *results(call))
+    check_decoded(replace(case, query=heads[:, :4]), AttentionOptions(scale=0.1), call)
 
 
 @pytest.mark.gpu
@@ -164,5 +204,7 @@ def test_half_the_bytes_let_more_warps_stay() -> None:
     whole, half = (DecodeShape(8, 4, 128, element_bytes) for element_bytes in (2, 1))
     assert half.resident_thread_blocks(4) > whole.resident_thread_blocks(4)
     assert half.resident_thread_blocks(8) == whole.resident_thread_blocks(8)
+    assert half.resident_thread_blocks(BYTE_WARPS) == 1
+    assert whole.resident_thread_blocks(BYTE_WARPS) == 0
     wide = DecodeShape(8, 4, 256, 1)
     assert wide.resident_thread_blocks(4) == DecodeShape(8, 4, 256).resident_thread_blocks(4)

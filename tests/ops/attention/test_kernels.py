@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.jit.architecture import architecture_of
-from pagedchat.ops.attention.decode_plan import NUM_WARPS, DecodeShape
+from pagedchat.ops.attention.decode_plan import BYTE_WARPS, NUM_WARPS, DecodeShape
 from pagedchat.ops.attention.kernels import KERNELS
 from pagedchat.ops.attention.prefill_plan import choose_tile
 from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES
@@ -28,10 +28,11 @@ def test_tiles_of_prefill_are_those_that_fit(capability: tuple[int, int], head_s
 
 
 @pytest.mark.parametrize("head_size", HEAD_SIZES)
-@pytest.mark.parametrize("group_size", [1, 5, 6, 10, 11, 16, 17, 20, 21, 40])
-def test_warps_that_decode_are_those_that_fit(head_size: int, group_size: int) -> None:
-    shape = DecodeShape(1, group_size, head_size)
-    known = {**KNOWN, "HEAD_SIZE": head_size, "BLOCK_SIZE": 16, "GROUP_SIZE": group_size}
+@pytest.mark.parametrize("group_size", [1, 4, 5, 6, 10, 11, 16, 17, 20, 21, 40])
+@pytest.mark.parametrize("cache_kind", [0, 1, 2])
+def test_warps_that_decode_are_those_that_fit(head_size: int, group_size: int, cache_kind: int) -> None:
+    shape = DecodeShape(1, group_size, head_size, element_bytes=1 if cache_kind else 2)
+    known = {**KNOWN, "HEAD_SIZE": head_size, "BLOCK_SIZE": 16, "GROUP_SIZE": group_size, "CACHE_KIND": cache_kind}
     flags = {"WHOLE_CONTEXT": 1, "INPUT_IS_FRESH": 0, "WRITES_NEW": 0}
     listed = {int(v.constants["NUM_WARPS"]) for v in FILES["decode_split"].variants("sm_90", **known, **flags)}
-    assert listed == {count for count in NUM_WARPS if shape.resident_thread_blocks(count)}
+    assert listed == {count for count in (*NUM_WARPS, BYTE_WARPS) if shape.resident_thread_blocks(count)}
