@@ -34,6 +34,7 @@ def whole_step_cases() -> list[bool]:
         results.append(_whole_step_case(family, positions, plan))
     for kind, positions, normed_heads in (
         ("qwen2.5", [300, -1], False),
+        ("qwen2.5", [300], False),
         ("small, heads of 128", [40], True),
         ("int4", [300], False),
         ("int8", [40], False),

@@ -72,7 +72,8 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
 }
 
 // What is attended: the splits of a context put together, half of which are each half's of the warp.
-__device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], const Published& published) {
+__device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], Shared&,
+                                                 const Published& published) {
   using Of = Order<OUT>;
   constexpr int LANE_SPLITS = SPLITS > 2 ? SPLITS / 2 : 1, HALVES = SPLITS > 1 ? 2 : 1;
   const Place place;

@@ -44,4 +44,6 @@ struct Order {
   }
 };
 
+constexpr int INPUT_PIECES = Order<DOWN>::PIECES * WARP_RUNS;  // of a lane's middle in shared memory
+
 static_assert(TOKENS == 1, "the columns of a product have runs of one token");

@@ -88,25 +88,29 @@ struct Slot {
   __half scales[LAYER_KIND == INT4_WEIGHTS ? 2 * UNIT * SLOT_RUNS : UNIT];
 };
 
+#endif
+
+#if MIDDLE_IS_SHARED
 // A middle in the order of the weights, by the warps that multiply by it.
 struct InputMemory {
-  uint4 pieces[NUM_WARPS][Order<DOWN>::PIECES * WARP_RUNS * 4];
+  uint4 pieces[NUM_WARPS][INPUT_PIECES * 4];
 };
 constexpr int OVERLAY_BYTES = sizeof(AttentionMemory) > sizeof(InputMemory) ? sizeof(AttentionMemory)
                                                                             : sizeof(InputMemory);
+#else
+constexpr int OVERLAY_BYTES = sizeof(AttentionMemory);
 #endif
 
 struct Shared {
 #if LAYER_KIND
   alignas(128) Slot ring[SLOTS];
-  // What attention leaves, or a middle. NOTE: between the last look at one and the first at the other lies a
-  // barrier: in `collect_vectors`, and in the norm of the feed-forward.
-  alignas(16) unsigned char overlay[OVERLAY_BYTES];
 #else
   alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
   alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];  // pieces on their way from lane to lane
-  AttentionMemory attention;
 #endif
+  // What attention leaves, or a middle. NOTE: between the last look at one and the first at the other lies a
+  // barrier: in `collect_vectors`, and in the norm of the feed-forward.
+  alignas(16) unsigned char overlay[OVERLAY_BYTES];
   alignas(16) float sums[2][NUM_WARPS][MOST_UNITS][TOKEN_ROWS];  // of a group of units; groups take turns
   alignas(16) Element vectors[VECTORS][HEAD_SIZE];               // of a KV head
   float top[NUM_WARPS][8 * ROW_TILES], total[NUM_WARPS][8 * ROW_TILES];
@@ -118,13 +122,11 @@ struct Shared {
   uint64 collected, marked;           // a phase for each layer: half a layer has come; marks are visible
 };
 
-#if LAYER_KIND
 __device__ __forceinline__ AttentionMemory& attention_memory(Shared& shared) {
   return *reinterpret_cast<AttentionMemory*>(shared.overlay);
 }
+#if MIDDLE_IS_SHARED
 __device__ __forceinline__ uint4* input_memory(Shared& shared, int warp) {
   return reinterpret_cast<InputMemory*>(shared.overlay)->pieces[warp];
 }
-#else
-__device__ __forceinline__ AttentionMemory& attention_memory(Shared& shared) { return shared.attention; }
 #endif

@@ -25,7 +25,7 @@
 #define SLOTS 5
 #endif
 #ifndef IN_FLIGHT
-#define IN_FLIGHT SLOTS  // slots of weights of few bits that are asked for and have not come, at most
+#define IN_FLIGHT SLOTS  // slots of weights that are asked for and have not come, at most
 #endif
 #ifndef PACE
 #define PACE 0  // cycles between two slots that are asked for, at least
@@ -49,6 +49,10 @@
 #include "common/layer_rows.cuh"
 #include "common/norm_kinds.cuh"
 #include "quantized/raw_weights.cuh"
+
+// Whether the middle lies in shared memory when it is multiplied, or in registers: those of several tokens are too
+// much for the one, that of one token leaves too few of the other.
+#define MIDDLE_IS_SHARED (LAYER_KIND || TOKENS == 1)
 
 constexpr int OTHER_THREADS = 2 * WARP_SIZE;  // behind them a warp that copies and one that marks
 constexpr int MAX_LAYERS = 64;

@@ -1,5 +1,7 @@
 // All weights of a step on their way through a ring in shared memory, as in streamed_ring.cuh, from the first
 // layer's to the last one's: they depend on nothing, so that the memory is never waited for between two products.
+// No more slots are under way than it needs, as in few_bits_weights.cuh: what else the ring has is for weights that
+// wait for their input.
 
 #pragma once
 
@@ -9,8 +11,8 @@
 // The work of the copying warp: slot after slot, 8 rows of a stage each time.
 __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share, int num_layers) {
   if (threadIdx.x % WARP_SIZE > 0) return;
-  Ring<SLOTS> at;
-  bool full = false;  // every slot has been filled once
+  Ring<SLOTS> at, coming;
+  int filled = 0;
 #if PACE
   long long next = 0;
 #endif
@@ -26,7 +28,11 @@ __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share,
     int left = inner;  // of the unit's row
 #pragma unroll 1
     for (int unit = first; unit < end;) {
-      if (full) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
+      if (filled >= SLOTS) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
+      if (IN_FLIGHT < SLOTS && filled >= IN_FLIGHT) {
+        wait(shared_address(&shared.filled[coming.stage]), coming.parity);
+        coming.advance();
+      }
 #if PACE
       while (clock64() < next) __nanosleep(20);
       next = clock64() + PACE;
@@ -48,7 +54,7 @@ __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share,
         if (left == 0) upper += unit_elements - inner, left = inner, unit++;
       }
       at.advance();
-      if (at.stage == 0) full = true;
+      filled++;
     }
   }
 }

@@ -82,7 +82,7 @@ struct Work {
         Taken<OUT> taken;
         uint4 pieces[Order<OUT>::PIECES];
         take_slot(taken, shared, reading, 0);
-        collect_attended(pieces, published);
+        collect_attended(pieces, shared, published);
         multiply_units<OUT>(shared, reading, taken, HeldInput<OUT>(pieces), share.num_stream,
                             Finish<OUT>{shared, share, published, bias, l, nullptr, carried});
       }
@@ -103,7 +103,7 @@ struct Work {
         Element* const output = l + 1 == num_layers ? hidden : nullptr;
         Taken<DOWN> taken;
         take_slot(taken, shared, reading, 0);
-#if LAYER_KIND
+#if MIDDLE_IS_SHARED
         collect_middle(shared, published);
         const SharedInput<DOWN> input(shared);
 #else

@@ -1,5 +1,6 @@
 // The inputs of products with weights of 16 bits: each lane has a token's, or a split's of it, all that it
-// multiplies. Included by layer_inputs.cuh.
+// multiplies; or where all lanes of a warp multiply by the same token, their shared memory has it. Included by
+// layer_inputs.cuh.
 
 #pragma once
 
@@ -22,6 +23,34 @@ __device__ __forceinline__ void collect(uint4 (&pieces)[Order<PRODUCT>::PIECES],
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
       highest = max(highest, look_at(pieces[i], from + Order<PRODUCT>::offset(i)));
+    }
+    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
+    if (num_looks >= MAX_LOOKS) __trap();
+  }
+}
+
+// Rows that the lanes of a warp share: lane (g, q) has every eighth piece of those that lanes q multiply by. Where
+// there are several, the first one of all is looked at until it is there, and then the others.
+template <int PRODUCT>
+constexpr int SHARED_LOADS = ceil_div(Order<PRODUCT>::PIECES, 8);  // of a lane
+template <int PRODUCT>
+__device__ __forceinline__ void collect_shared(uint4 (&own)[SHARED_LOADS<PRODUCT>], const Element* row) {
+  using Of = Order<PRODUCT>;
+  const Place place;
+  const Element* const from = row + Of::first(place);
+  int num_looks = 0;
+  if (SHARED_LOADS<PRODUCT> > 1) {
+#pragma unroll 1
+    while (__any_sync(FULL_WARP, look_at(own[0], from) == NOT_THERE)) {
+      if (++num_looks == MAX_LOOKS) __trap();
+    }
+  }
+#pragma unroll 1
+  for (;; num_looks++) {
+    uint32 highest = 0;
+#pragma unroll
+    for (int j = 0; j < SHARED_LOADS<PRODUCT>; j++) {
+      highest = max(highest, look_at(own[j], from + Of::offset(min(8 * j + place.g, Of::PIECES - 1))));
     }
     if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
     if (num_looks >= MAX_LOOKS) __trap();
@@ -67,19 +96,46 @@ __device__ __forceinline__ void merge_splits(uint4 (&pieces)[Order<OUT>::PIECES]
 #endif
 
 // What is attended, of the token or the split of it that lane g has.
-__device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], const Published& published) {
+__device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], Shared& shared,
+                                                 const Published& published) {
   const Place place;
+#if TOKENS * SPLITS == 1
+  uint4 own[SHARED_LOADS<OUT>];
+  collect_shared<OUT>(own, published.mine() + Published::ATTENDED_AT);
+  uint4* const exchange = shared.exchange[place.warp];
+#pragma unroll
+  for (int j = 0; j < SHARED_LOADS<OUT>; j++) {
+    exchange[place.lane] = own[j];
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < 8 && j * 8 + k < Order<OUT>::PIECES; k++) pieces[j * 8 + k] = exchange[k * 4 + place.q];
+    __syncwarp();
+  }
+#else
   const int row = place.g % TOKENS * SPLITS + place.g / TOKENS % SPLITS;
   collect<OUT>(pieces, published.mine() + Published::ATTENDED_AT + row * Order<OUT>::PADDED);
 #if SPLITS > 1
   merge_splits(pieces, published, row);
 #endif
+#endif
 }
 
+#if MIDDLE_IS_SHARED
+__device__ __forceinline__ void collect_middle(Shared& shared, const Published& published) {
+  const Place place;
+  uint4 own[SHARED_LOADS<DOWN>];
+  collect_shared<DOWN>(own, published.mine() + Published::MIDDLE_AT);
+  uint4* const to = input_memory(shared, place.warp);
+#pragma unroll
+  for (int j = 0; j < SHARED_LOADS<DOWN>; j++) to[(8 * j + place.g) * 4 + place.q] = own[j];
+  __syncwarp();
+}
+#else
 __device__ __forceinline__ void collect_middle(uint4 (&pieces)[Order<DOWN>::PIECES], const Published& published) {
   const int token = Place().g % TOKENS;
   collect<DOWN>(pieces, published.mine() + Published::MIDDLE_AT + token * Order<DOWN>::PADDED);
 }
+#endif
 
 // Rows of the residual stream behind a norm. All lanes share the work: lane g has every SUB_LANES-th piece of token
 // g % TOKENS, and hands what comes out to the lane that multiplies it. Which pieces there are says the product

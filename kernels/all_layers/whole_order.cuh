@@ -28,3 +28,5 @@ struct Order {
     return i / STAGE_STEPS * STAGE_FEATURES + i % STAGE_STEPS * NUM_WARPS * STEP;
   }
 };
+
+constexpr int INPUT_PIECES = round_up(Order<DOWN>::PIECES, 8);  // of a lane's middle in shared memory

@@ -3,64 +3,97 @@
 
 #pragma once
 
-// A warp's part of the slot that comes next, times `pieces` of which those from FIRST on are for its first stage,
-// and for the second one those behind them, or the same. NUM_STAGES: those that are multiplied.
-template <int FIRST, int NUM_STAGES, bool PAIRS_UNITS, int STEPS>
-__device__ __forceinline__ void multiply_slot(UnitSums (&sums)[SLOT_STAGES], Shared& shared, const Place& place,
-                                              Reading& reading, const uint4 (&pieces)[STEPS]) {
+// Whether the first weights of a product are taken out of the ring before its input is waited for, and others
+// before those ahead of them have been added up. The input of several tokens leaves no registers for that.
+constexpr bool TAKES_AHEAD = TOKENS == 1;
+
+// How many stages slot `slot` of a row has, or two units of short rows.
+__host__ __device__ constexpr int stages_in(int inner, int slot) {
+  const int left = stages_of(inner) - slot * SLOT_STAGES;
+  return is_short(inner) || left > SLOT_STAGES ? SLOT_STAGES : left;
+}
+
+// A warp's part of a slot.
+template <int PRODUCT>
+struct Taken {
+  uint4 weights[SLOT_STEPS];
+};
+
+// The slot that comes next, which is number SLOT of a row; then it has room for another.
+template <int SLOT, int PRODUCT>
+__device__ __forceinline__ void take(Taken<PRODUCT>& taken, Shared& shared, Reading& reading) {
+  constexpr int STEPS = stages_in(inner_of_product(PRODUCT), SLOT) * STAGE_STEPS;
+  const Place place;
   const Element* from =
       shared.ring[reading.at.stage][0] + place.g * ROW_STRIDE + place.warp * STEP + place.q * PIECE;
   const uint32 read = shared_address(&shared.read[reading.at.stage]);
   wait(shared_address(&shared.filled[reading.at.stage]), reading.at.parity);
   reading.at.advance();
-  uint4 weights[NUM_STAGES * STAGE_STEPS];
+  uint32 seen = 0;
 #pragma unroll
-  for (int i = 0; i < NUM_STAGES * STAGE_STEPS; i++) {
-    weights[i] = load_16(from + i / STAGE_STEPS * UNIT * ROW_STRIDE + i % STAGE_STEPS * NUM_WARPS * STEP);
+  for (int i = 0; i < STEPS; i++) {
+    taken.weights[i] = load_16(from + i / STAGE_STEPS * UNIT * ROW_STRIDE + i % STAGE_STEPS * NUM_WARPS * STEP);
+    seen |= taken.weights[i].x;
   }
-  const bool there = all_are_there(weights);
+  const bool there = all_are_there(seen);
   __syncwarp();  // the order that one lane arrives for
   if (there && place.lane == 0) arrive(read);
+}
+
+// The first slot of a product.
+template <int PRODUCT>
+__device__ __forceinline__ void take_slot(Taken<PRODUCT>& taken, Shared& shared, Reading& reading, int) {
+  if constexpr (TAKES_AHEAD) take<0>(taken, shared, reading);
+}
+
+// All slots of a row from SLOT on, the first of which is taken if any is ahead.
+template <int PRODUCT, int SLOT = 0, typename Input>
+__device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Taken<PRODUCT>& taken, Shared& shared,
+                                             Reading& reading, const Input& input) {
+  constexpr int INNER = inner_of_product(PRODUCT);
+  if constexpr (!TAKES_AHEAD) take<SLOT>(taken, shared, reading);
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {
 #pragma unroll
-    for (int stage = 0; stage < NUM_STAGES; stage++) {
-      sums[stage].add(pieces[FIRST + (PAIRS_UNITS ? s : stage * STAGE_STEPS + s)],
-                      weights[stage * STAGE_STEPS + s]);
+    for (int stage = 0; stage < stages_in(INNER, SLOT); stage++) {
+      sums[stage].add(input.piece(is_short(INNER) ? s : SLOT * SLOT_STEPS + stage * STAGE_STEPS + s),
+                      taken.weights[stage * STAGE_STEPS + s]);
     }
+  }
+  if constexpr (SLOT + 1 < slots_of(INNER)) {
+    if constexpr (TAKES_AHEAD) take<SLOT + 1>(taken, shared, reading);
+    multiply_row<PRODUCT, SLOT + 1>(sums, taken, shared, reading, input);
   }
 }
 
-// All slots of a row from SLOT on.
-template <int INNER, int SLOT = 0>
-__device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Shared& shared, const Place& place,
-                                             Reading& reading,
-                                             const uint4 (&pieces)[stages_of(INNER) * STAGE_STEPS]) {
-  constexpr int LEFT = stages_of(INNER) - SLOT * SLOT_STAGES;
-  constexpr int NUM_STAGES = is_short(INNER) || LEFT > SLOT_STAGES ? SLOT_STAGES : LEFT;
-  multiply_slot<SLOT * SLOT_STEPS, NUM_STAGES, is_short(INNER)>(sums, shared, place, reading, pieces);
-  if constexpr (SLOT + 1 < slots_of(INNER)) multiply_row<INNER, SLOT + 1>(sums, shared, place, reading, pieces);
-}
-
-// Weights are taken out of the ring when they are multiplied.
-template <int PRODUCT>
-struct Taken {};
-template <int PRODUCT>
-__device__ __forceinline__ void take_slot(Taken<PRODUCT>&, Shared&, Reading&, int) {}
-
-// The input of a product as `multiply_units` takes it.
+// The input of a product that a lane has in registers.
 template <int PRODUCT>
 struct HeldInput {
   const uint4 (&pieces)[Order<PRODUCT>::PIECES];
 
   __device__ __forceinline__ HeldInput(const uint4 (&of)[Order<PRODUCT>::PIECES]) : pieces(of) {}
+  __device__ __forceinline__ uint4 piece(int i) const { return pieces[i]; }
 };
 
-// All units of a product, a group at a time. `finish(group's first unit, result, exists)` is called by
-// all threads when the sums are there, those without a result among them.
-template <int PRODUCT, typename Finish>
-__device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading, const Taken<PRODUCT>&,
-                                               const HeldInput<PRODUCT>& input, int num_units, Finish finish) {
+#if MIDDLE_IS_SHARED
+// The same that lies in shared memory.
+template <int PRODUCT>
+struct SharedInput {
+  const uint4* pieces;  // the lane's
+
+  __device__ __forceinline__ SharedInput(Shared& shared) {
+    const Place place;
+    pieces = input_memory(shared, place.warp) + place.q;
+  }
+  __device__ __forceinline__ uint4 piece(int i) const { return pieces[4 * i]; }
+};
+#endif
+
+// All units of a product, a group at a time, the first slot of which is taken if any is ahead. `finish(group's
+// first unit, result, exists)` is called by all threads when the sums are there, those without a result among them.
+template <int PRODUCT, typename Input, typename Finish>
+__device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading, Taken<PRODUCT>& taken,
+                                               const Input& input, int num_units, Finish finish) {
   constexpr int INNER = inner_of_product(PRODUCT), AT_ONCE = is_short(INNER) ? SLOT_STAGES : 1;
   const Place place;
 #pragma unroll 1
@@ -70,7 +103,8 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
 #pragma unroll 1
     for (int u = 0; u < count; u += AT_ONCE, to += AT_ONCE * TOKEN_ROWS) {
       UnitSums sums[SLOT_STAGES];
-      multiply_row<INNER>(sums, shared, place, reading, input.pieces);
+      multiply_row<PRODUCT>(sums, taken, shared, reading, input);
+      if (TAKES_AHEAD && first + u + AT_ONCE < num_units) take<0>(taken, shared, reading);
       if (place.g < TOKENS) {  // a second unit that is not there has a place, and is nobody's
         float2 pair = make_float2(sums[0].of(0), sums[0].of(1));
         const float2 other = make_float2(sums[1].of(0), sums[1].of(1));

@@ -2,7 +2,6 @@
 only.
 """
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +31,8 @@ _SLOT_BYTES = 2 * _UNIT * (_STAGE_FEATURES + 32) * 2
 _MOST_SLOTS, _FEWEST_SLOTS = 6, 3
 _MOST_INNER = 8192
 """Inner elements of a row whose input stays in registers."""
+_MIDDLE_STEP = 2048
+"""Elements of a middle in shared memory come in so many."""
 _TILE_TOKENS = 32
 _MOST_TURNS = 4
 """Tiles of a context that a warp attends to, one after another."""
@@ -48,7 +49,7 @@ _MOST_FEW_BITS = 8192
 _MOST_FEW_BITS_UNITS = 4
 """Whose sums are finished together."""
 _IN_FLIGHT = 2
-"""Slots of few bits that are asked for and have not come, at most: with more on their way the memory gives less,
+"""Slots that are asked for and have not come, at most: with more on their way the memory gives less,
 and numbers that thread blocks wait for take longer. What else the ring has is for weights that wait for their
 input."""
 _SMALL_LAYER = 20_000_000
@@ -227,18 +228,16 @@ def plan_layers(
     units = -(-shape.hidden // shape.unit // num_multiprocessors)
     if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
         return None
-    copies, in_flight = 8 if rows <= 2 else 2, _IN_FLIGHT if shape.form.few else 0
-    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, in_flight, _pace(shape))
+    copies, pace = 8 if rows <= 2 else 2, _pace(shape)
+    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, 0 if pace else _IN_FLIGHT, pace)
 
 
 @cache
 def shares_of(shape: LayersShape, num_thread_blocks: int) -> tuple[Share, ...]:
-    """Who makes what: each thread block about as many bytes of weights."""
+    """Who makes what: of each product each thread block about as many units, since all wait for the last one."""
     unit = shape.unit
     stream = _even(shape.hidden // unit, num_thread_blocks)
-    loads = [count * (shape.attended + shape.middle) for count in stream]
-    num_qkv = shape.qkv_rows // unit
-    qkv = _even(num_qkv, num_thread_blocks)[::-1] if shape.form.few else _leveled(num_qkv, shape.hidden, loads)
+    qkv = _even(shape.qkv_rows // unit, num_thread_blocks)[::-1]
     up = _even(2 * shape.middle // unit, num_thread_blocks)[::-1]
     starts = [_starts(counts) for counts in (qkv, stream, up)]
     columns = (starts[0], qkv, starts[1], stream, starts[2], up)
@@ -247,23 +246,6 @@ def shares_of(shape: LayersShape, num_thread_blocks: int) -> tuple[Share, ...]:
 
 def _even(count: int, parts: int) -> list[int]:
     return [count // parts + (part < count % parts) for part in range(parts)]
-
-
-def _leveled(count: int, size: int, loads: list[int]) -> list[int]:
-    """`count` units of `size` to those who have least so far; `loads` are added to. Everybody gets one at least
-    where there are enough."""
-    counts = [0] * len(loads)
-    if count >= len(loads):
-        counts = [1] * len(loads)
-        loads[:] = [load + size for load in loads]
-    heap = [(load, part) for part, load in enumerate(loads)]
-    heapq.heapify(heap)
-    for _ in range(count - sum(counts)):
-        load, part = heapq.heappop(heap)
-        counts[part] += 1
-        loads[part] = load + size
-        heapq.heappush(heap, (loads[part], part))
-    return counts
 
 
 def _starts(counts: list[int]) -> list[int]:
@@ -309,11 +291,13 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
     sums = 2 * _NUM_WARPS * _most_units(shape, rows) * rows * shape.unit * 4
     attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4)
     states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
-    if shape.form.few:  # inputs lie where attention leaves its parts
-        inputs = 2 * _padded(shape.form, shape.middle)
-        shared = max(attention, inputs) + MAX_LAYERS * _FEW_BITS_LAYER_BYTES
+    # The middle of one token lies where attention leaves its parts.
+    inputs = 2 * _round_up(_padded(shape.form, shape.middle), _MIDDLE_STEP) if rows == 1 else 0
+    shared = max(attention, inputs)
+    if shape.form.few:
+        shared += MAX_LAYERS * _FEW_BITS_LAYER_BYTES
     else:
-        shared = attention + _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
+        shared += _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
     return sums + states + shared + _NUM_WARPS * rows * 4 + _SLACK_BYTES
 
 

@@ -27,8 +27,11 @@ where the input does not stay in registers."""
 _IN_FLIGHT_BYTES, _FEWEST_IN_FLIGHT = 36 << 10, 2
 """Of few bits that are asked for and have not come, at most, and stages: with more on their way the memory
 gives less. What else the ring has is for weights that wait for their input."""
-_LARGE_IN_FLIGHT = 3
-"""Stages of 16 bits in a large ring likewise; in the others it was not measured."""
+_LARGE_IN_FLIGHT, _LARGE_IN_FLIGHT_BYTES = 3, 42 << 10
+"""Stages of 16 bits likewise and their bytes, at least, in a large ring or of a vocabulary; in others it was not
+measured."""
+_VOCABULARY = 50_000
+"""Rows of a weight that is taken for one, at least."""
 _MOST_PARTS = 4
 """Of a warp's elements of a stage that have scales of their own, which it has in registers beside the input."""
 _FEWEST_STAGES = 3
@@ -59,6 +62,8 @@ class StreamPlan:
     form: WeightForm = WHOLE
     shared_tokens: int = 0
     """Tokens whose input lies in shared memory, at most; 0: in registers, up to `MAX_TOKENS`."""
+    is_vocabulary: bool = False
+    """Whether the weight has so many rows that the memory's speed is all that counts."""
 
     @property
     def num_threads(self) -> int:
@@ -88,7 +93,10 @@ class StreamPlan:
         """Stages that are asked for and have not come, at most."""
         if self.form.few:
             return min(self.stages, max(_FEWEST_IN_FLIGHT, _IN_FLIGHT_BYTES // self.stage_bytes))
-        return _LARGE_IN_FLIGHT if self.stages * self.stage_bytes > RING_BYTES else self.stages
+        large = self.is_vocabulary or self.stages * self.stage_bytes > RING_BYTES
+        if not large:
+            return self.stages
+        return min(self.stages, max(_LARGE_IN_FLIGHT, -(-_LARGE_IN_FLIGHT_BYTES // self.stage_bytes)))
 
     @property
     def lane_run(self) -> int:
@@ -177,7 +185,9 @@ def plan_stream(
         plan = _with_stages(pairs, units, normed, PAIRS_RING_BYTES, shared_limit)
         if plan is not None:
             return plan
-    bare = StreamPlan(in_features, _stage_features(in_features, form), 0, form=form)
+    bare = StreamPlan(
+        in_features, _stage_features(in_features, form), 0, form=form, is_vocabulary=num_rows >= _VOCABULARY
+    )
     if normed and not bare.resident:
         return None
     group = 1 if bare.resident and not form.few else -(-units // -(-units // _MOST_GROUP))

@@ -57,11 +57,22 @@ def test_weights_of_few_bits_have_a_launch_for_one_row(shape: LayersShape) -> No
     assert plan_layers(shape, 2, 900, *H200) is None
 
 
-def test_no_thread_block_makes_queries_keys_and_values_for_longer_than_others() -> None:
-    """All wait for them. In 16 bits those with fewer other rows have more of these."""
-    shares = shares_of(LLAMA_8B, 132)
+@pytest.mark.parametrize("shape", [LLAMA_8B, SHAPES["llama"]], ids=str)
+def test_no_thread_block_makes_queries_keys_and_values_for_longer_than_others(shape: LayersShape) -> None:
+    """All wait for them."""
+    shares = shares_of(shape, 132)
     for counts in ([share.num_qkv for share in shares], [share.num_up for share in shares]):
         assert max(counts) - min(counts) == 1
+
+
+def test_weights_are_kept_from_crowding_the_memory_in_one_way() -> None:
+    """By time where a layer is small, or by how many slots are under way."""
+    small, large = (plan_layers(SHAPES[kind], 1, 256, *H200) for kind in ("qwen2.5", "qwen3"))
+    assert small is not None
+    assert large is not None
+    assert (small.in_flight, large.pace) == (0, 0)
+    assert small.pace > 0
+    assert 0 < large.in_flight < large.slots
 
 
 def test_what_is_never_published_lies_behind_rows() -> None:

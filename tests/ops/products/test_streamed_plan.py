@@ -24,13 +24,17 @@ def test_short_rows_are_one_stage() -> None:
     assert plan.stage_bytes == 8 * 2 * 896 + 16
 
 
-def test_of_large_rings_and_of_few_bits_only_some_stages_are_on_their_way_at_a_time() -> None:
+def test_of_large_rings_vocabularies_and_few_bits_only_some_stages_are_on_their_way_at_a_time() -> None:
     large = plan_stream(4096, 28672, 1, normed=True, **H200)
     assert large is not None
     assert large.constants["IN_FLIGHT"] == 3 < large.stages
     small = plan_stream(2048, 16384, 1, normed=True, **H200)
     assert small is not None
     assert "IN_FLIGHT" not in small.constants
+    for width, in_flight in ((768, 4), (896, 3), (2048, 3)):
+        head = plan_stream(width, 128_256, 1, normed=True, **H200)
+        assert head is not None
+        assert head.in_flight == in_flight < head.stages
     few = plan_stream(4096, 28672, 1, normed=True, form=WeightForm("int4", 128, has_minimums=True), **H200)
     assert few is not None
     assert few.constants["IN_FLIGHT"] == 2 < few.stages
