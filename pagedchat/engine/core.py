@@ -370,12 +370,12 @@ class EngineCore:
         if lockstep is None or lockstep.searches:
             settle(scheduled, output)
             outcome = commit(scheduled, output.token_ids, block_size)
-            if output.logprobs or output.prompt_logprobs:
+            if output.logprobs or output.prompt_logprobs or output.told_later is not None:
                 keep_logprobs(scheduled, output)
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
-            if output.logprobs:
-                keep_logprobs_of_run(lockstep.sequences, output.logprobs)
+            if output.logprobs or output.told_later is not None:
+                keep_logprobs_of_run(lockstep.sequences, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
         if outcome.drafted:

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.engine.sequence import Sequence, TokenLogprobs, ToldLater
 from pagedchat.structured.params import StructuredOutputsParams
 
 
@@ -129,6 +129,8 @@ class ModelRunnerOutput(msgspec.Struct):
     beams: list[list[Ranked]] | None = None
     """For each of the run's searches what the runner has chosen from: continuations, the best first. None: it
     leaves the choice to the engine, by `logprobs`."""
+    told_later: ToldLater | None = None
+    """In place of `logprobs` where all sequences of a run want as much, and there are no beams."""
     beams_moved: bool = False
     """Whether those that take another's place have what the one that they continue has in its last block."""
 

@@ -8,6 +8,8 @@ scheduler change it.
     hashes      [ h0 ][ h1 ][ h2 ]               one per full computed block, with prefix caching on
 """
 
+from typing import Protocol
+
 import msgspec
 
 from pagedchat.cache_events import CopyCause, FinishReason, SequenceHeld, SequenceStatus
@@ -29,14 +31,23 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of the token itself: 1 where none was likelier."""
 
 
+class ToldLater(Protocol):
+    """What a step tells of its tokens, one of each sequence, read when somebody asks for it."""
+
+    def __getitem__(self, place: int, /) -> TokenLogprobs:
+        """Of the sequence in this place of the batch."""
+        ...
+
+
 class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
     __slots__ = (
-        "__weakref__", "arrival", "awaits_first_run", "block_hashes", "block_table", "cut_by", "finish_reason",
-        "grammar", "group", "held", "host_block_table", "logprobs", "num_begun_tokens", "num_cached_tokens",
-        "num_computed", "num_found_tokens", "num_prompt_tokens", "priority", "prompt_logprobs", "sampling_params",
-        "seed", "seq_id", "status", "stop_length", "stop_token_ids", "token_hashes", "token_ids", "writable_len",
+        "__weakref__", "_logprobs", "_unread", "arrival", "awaits_first_run", "block_hashes", "block_table",
+        "cut_by", "finish_reason", "grammar", "group", "held", "host_block_table", "num_begun_tokens",
+        "num_cached_tokens", "num_computed", "num_found_tokens", "num_prompt_tokens", "priority",
+        "prompt_logprobs", "sampling_params", "seed", "seq_id", "status", "stop_length", "stop_token_ids",
+        "token_hashes", "token_ids", "writable_len",
     )  # fmt: skip
 
     def __init__(self, seq_id: int) -> None:
@@ -75,9 +86,9 @@ class Sequence:
         """Of the request's form, as `Grammars` made it; None where a reply may be anything."""
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
-        self.logprobs: list[TokenLogprobs] = []
-        """Of the tokens that the current request has generated, where it wants them; those with which its reply was
-        to begin are left out."""
+        self._logprobs: list[TokenLogprobs] = []
+        self._unread: list[tuple[ToldLater, int]] = []
+        """Steps that tell of the tokens behind those, and the sequence's place in each."""
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Of its prompt's tokens from the second on, as far as they are computed, likewise."""
         self.stop_token_ids: frozenset[int] = frozenset()
@@ -99,6 +110,24 @@ class Sequence:
             f"Sequence({self.seq_id}, {self.status}, tokens={len(self.token_ids)}, "
             f"computed={self.num_computed}, blocks={self.block_table or self.host_block_table})"
         )
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs]:
+        """Of the tokens that the current request has generated, where it wants them; those with which its reply was
+        to begin are left out."""
+        if self._unread:
+            self._logprobs += [told[place] for told, place in self._unread]
+            self._unread.clear()
+        return self._logprobs
+
+    @logprobs.setter
+    def logprobs(self, logprobs: list[TokenLogprobs]) -> None:
+        self._logprobs = logprobs
+        self._unread.clear()
+
+    def tell_later(self, told: ToldLater, place: int) -> None:
+        """One entry more for `logprobs`, read when those are asked for."""
+        self._unread.append((told, place))
 
     @property
     def num_uncomputed(self) -> int:

@@ -1,14 +1,14 @@
 """A sequence before anything was asked of it."""
 
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.sequence import Sequence, TokenLogprobs
 
 
 def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     seq = Sequence(7)
     values = {name: getattr(seq, name) for name in Sequence.__slots__ if name != "__weakref__"}
     lists = (
-        "token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes", "logprobs",
+        "token_ids", "block_table", "host_block_table", "block_hashes", "token_hashes", "_logprobs", "_unread",
         "prompt_logprobs",
     )  # fmt: skip
     numbers = (
@@ -21,10 +21,35 @@ def test_a_new_sequence_is_parked_and_has_nothing() -> None:
     )
     numbers = (*numbers, "seed", "priority", "arrival", "num_begun_tokens")
     expected = {"seq_id": 7, "status": "parked", "finish_reason": None, "awaits_first_run": False}
-    expected |= {"cut_by": "", "held": None, "group": None, "grammar": None, "logprobs": [], "prompt_logprobs": []}
+    expected |= {"cut_by": "", "held": None, "group": None, "grammar": None, "prompt_logprobs": []}
     expected |= {"sampling_params": SamplingParams(), "stop_token_ids": frozenset()}
     assert values == expected | {name: [] for name in lists} | dict.fromkeys(numbers, 0)
     assert values["awaits_first_run"] is False
+    assert seq.logprobs == []
+
+
+def test_what_steps_tell_is_read_once_and_in_order_when_it_is_asked_for() -> None:
+    seq, read = Sequence(7), list[tuple[str, int]]()
+
+    class Step:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, place: int) -> TokenLogprobs:
+            read.append((self.name, place))
+            return TokenLogprobs([place], [-0.5], 1)
+
+    seq.tell_later(Step("first"), 3)
+    seq.tell_later(Step("second"), 0)
+    assert read == []
+    assert [told.token_ids for told in seq.logprobs] == [[3], [0]]
+    seq.logprobs += [TokenLogprobs([9], [-1.0], 2)]
+    assert [told.token_ids for told in seq.logprobs] == [[3], [0], [9]]
+    assert read == [("first", 3), ("second", 0)]
+    seq.tell_later(Step("third"), 1)
+    seq.logprobs = []  # another request
+    assert seq.logprobs == []
+    assert len(read) == 2
 
 
 def test_its_description_names_the_blocks_that_it_has_wherever_they_are() -> None:

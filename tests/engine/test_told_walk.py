@@ -5,10 +5,10 @@ import random
 import pytest
 
 from pagedchat.engine import scheduler
-from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
-from pagedchat.engine.tokens.logprobs import num_told
+from pagedchat.engine.tokens.logprobs import keep_logprobs, num_told
 from tests.engine import walk
 
 SEEDS, OPERATIONS = range(500, 560), 200
@@ -89,3 +89,14 @@ def test_told_tokens_are_those_of_the_sequence(monkeypatch: pytest.MonkeyPatch) 
     seen = sum((each.run(OPERATIONS) for each in walks), walk.Counter())
     assert seen["preemptions"] > 10
     assert sum(each.num_told for each in walks) > 100
+
+
+def test_a_run_that_had_searches_has_what_is_told_later_read_at_once() -> None:
+    """By the same rule as of any step: what comes after the token that ended a reply is dropped."""
+    told = {place: TokenLogprobs([place], [-1.0], 1) for place in range(2)}
+    first, ended = Sequence(1), Sequence(2)
+    first.token_ids, first.num_prompt_tokens = [7, 8], 1
+    ended.token_ids, ended.num_prompt_tokens = [7], 1
+    scheduled = [ScheduledSequence(seq, 0, 1, samples=True) for seq in (first, ended)]
+    keep_logprobs(scheduled, ModelRunnerOutput([[8], []], told_later=told))
+    assert (first.logprobs, ended.logprobs) == ([told[0]], [])

@@ -3,11 +3,13 @@
 The one place where it is said what goes from the step to whoever asks. A runner hands over, for each part of a
 batch and each token that it sampled, a `TokenLogprobs` (`ModelRunnerOutput.logprobs`), and for the prompt tokens
 that a part computed the same of each token that came next (`ModelRunnerOutput.prompt_logprobs`); `keep_logprobs`
-puts them with the sequences (`Sequence.logprobs`, `Sequence.prompt_logprobs`). Knows no model, and nothing of text.
+puts them with the sequences (`Sequence.logprobs`, `Sequence.prompt_logprobs`). Of a run's steps they are read when
+somebody asks for them, as a rule (`ModelRunnerOutput.told_later`): whoever does so at the end takes no time of the
+steps. Knows no model, and nothing of text.
 """
 
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
-from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.engine.sequence import Sequence
 
 
 def wants_prompt_logprobs(seq: Sequence) -> bool:
@@ -35,6 +37,8 @@ def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput)
         scheduled: the batch that was run.
         output: what came back for it.
     """
+    if output.told_later is not None:  # of a run that had searches
+        output.logprobs = [[output.told_later[place]] for place in range(len(scheduled))]
     for part, told in zip(scheduled, output.logprobs or (), strict=bool(output.logprobs)):
         seq = part.sequence
         missing = len(seq.token_ids) - seq.num_prompt_tokens - seq.num_begun_tokens - len(seq.logprobs)
@@ -46,12 +50,15 @@ def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput)
             known += told[len(known) - part.start :]
 
 
-def keep_logprobs_of_run(run: list[Sequence], told: list[list[TokenLogprobs]]) -> None:
+def keep_logprobs_of_run(run: list[Sequence], output: ModelRunnerOutput) -> None:
     """The same for sequences that have just got one token each, of which nothing is dropped.
 
     Args:
         run: all that were run.
-        told: of each token, where it is asked for.
+        output: what came back for them.
     """
-    for seq, entries in zip(run, told, strict=True):
+    if output.told_later is not None:
+        for place, seq in enumerate(run):
+            seq.tell_later(output.told_later, place)
+    for seq, entries in zip(run, output.logprobs or (), strict=bool(output.logprobs)):
         seq.logprobs += entries

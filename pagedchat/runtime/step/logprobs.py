@@ -50,7 +50,7 @@ def read(found: TopLogprobs, rows: Sequence[int], asked: Sequence[int]) -> list[
     """
     width = 1 + max(asked, default=NOTHING)
     token_ids, logprobs, ranks = (tensor.numpy(force=True) for tensor in found)
-    picked = slice(len(rows)) if [*rows] == [*range(len(rows))] else [*rows]
+    picked = _picked(rows)
     lists = (token_ids[picked, :width].tolist(), logprobs[picked, :width].tolist(), ranks[picked].tolist())
     if 0 <= width - 1 == min(asked, default=NOTHING):  # all ask for the same
         return [[told] for told in map(TokenLogprobs, *lists)]
@@ -58,6 +58,30 @@ def read(found: TopLogprobs, rows: Sequence[int], asked: Sequence[int]) -> list[
         [] if count < 0 else [TokenLogprobs(ids[: count + 1], numbers[: count + 1], rank)]
         for ids, numbers, rank, count in zip(*lists, asked, strict=True)
     ]
+
+
+class ToldStep:
+    """What was found of some rows of one step, one entry each, all of it made when the first is asked for.
+
+    Args:
+        found: of all rows, which is there by now, on a CPU; it may be overwritten afterwards.
+        rows: those to be read.
+        count: asked of each of them, at least 0.
+    """
+
+    def __init__(self, found: TopLogprobs, rows: Sequence[int], count: int) -> None:
+        token_ids, logprobs, ranks = (tensor.numpy() for tensor in found)
+        picked = _picked(rows)
+        columns = (token_ids[picked, : 1 + count], logprobs[picked, : 1 + count], ranks[picked])
+        self._columns = [column.copy() for column in columns]
+        self._entries: list[TokenLogprobs] = []
+
+    def __getitem__(self, place: int, /) -> TokenLogprobs:
+        """Of the row in this place among `rows`."""
+        if self._columns:
+            self._entries = [*map(TokenLogprobs, *[column.tolist() for column in self._columns])]
+            self._columns.clear()
+        return self._entries[place]
 
 
 def told_of_prompts(
@@ -77,3 +101,7 @@ def told_of_prompts(
         asked = [part.sequence.sampling_params.prompt_logprobs or 0] * count
         found[index] = [entry for [entry] in look_up(logits[first : first + count], next_ids, asked)]
     return found
+
+
+def _picked(rows: Sequence[int]) -> slice | list[int]:
+    return slice(len(rows)) if [*rows] == [*range(len(rows))] else [*rows]

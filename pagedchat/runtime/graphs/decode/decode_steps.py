@@ -48,6 +48,8 @@ class BegunDecodes:
     running: RunningStep
     seconds: float
     """What beginning it took."""
+    reads_later: bool = False
+    """Whether what is told of its tokens may be read when somebody asks for it: no beam goes on by it."""
 
 
 class DecodeSteps:
@@ -180,7 +182,8 @@ class DecodeSteps:
             begun = self._fits_no_smaller(running) and self._begin_next(running, some_ended, has_room)
             if not begun and running.is_plain:
                 self._begin_elsewhere(running, has_room)
-        return BegunDecodes(running, time.perf_counter() - started)
+        reads_later = batch.run is not None and not batch.searches
+        return BegunDecodes(running, time.perf_counter() - started, reads_later)
 
     def forget_ahead(self) -> None:
         """No step that was begun for the next batch is of use: the one before was not finished, or the memory of
@@ -235,8 +238,12 @@ class DecodeSteps:
                 self._choose_early(self._ahead)
         seconds = (0.0, waited - launched, time.perf_counter() - waited, begun.seconds)
         tokens = [[token_id] for token_id in chosen]
-        told = None if running.asked is None else self._told.read(running)
-        output = ModelRunnerOutput(tokens, *seconds, logprobs=told)
+        output = ModelRunnerOutput(tokens, *seconds)
+        if running.asked is not None:
+            if begun.reads_later:
+                output.told_later = self._told.read_later(running)
+            if output.told_later is None:
+                output.logprobs = self._told.read(running)
         if running.beams is not None:
             output.beams, output.beams_moved = self._beams.read(running, running.beams), running.beams_moved
         return output

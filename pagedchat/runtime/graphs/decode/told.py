@@ -14,7 +14,7 @@ from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs
 from pagedchat.runtime.graphs.capture import Replayable
 from pagedchat.runtime.graphs.decode.ahead import Asked, RunningStep
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
-from pagedchat.runtime.step.logprobs import NOTHING, asked_of, read
+from pagedchat.runtime.step.logprobs import NOTHING, ToldStep, asked_of, read
 from pagedchat.runtime.step.upload import int32, upload
 
 
@@ -78,9 +78,17 @@ class ToldSteps:
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
         """What was found for each sequence of a step that is done."""
-        found = self._memory_of(running).slots[running.number % HISTORY_LEN]
         asked = [NOTHING if each.logprobs is None else each.logprobs for each in running.params]
-        return read(found, running.rows, asked)
+        return read(self._found_by(running), running.rows, asked)
+
+    def read_later(self, running: RunningStep) -> ToldStep | None:
+        """The same, to be read when somebody asks for it; None where not all of them want as much."""
+        asked = {each.logprobs for each in {id(each): each for each in running.params}.values()}
+        count = asked.pop()
+        return None if asked or count is None else ToldStep(self._found_by(running), running.rows, count)
+
+    def _found_by(self, running: RunningStep) -> TopLogprobs:
+        return self._memory_of(running).slots[running.number % HISTORY_LEN]
 
     def _memory_of(self, running: RunningStep) -> _Memory:
         memory = self._memory.get(running.bucket)

@@ -73,6 +73,29 @@ def test_steps_are_begun_ahead_as_without(device: str) -> None:
         assert (runner.decodes.num_replays, runner.decodes.num_ahead) == (19, 18)
 
 
+@pytest.mark.parametrize("asked", [[2, 2, 2], [2, 0, 2], [2, None, 2]])
+def test_only_of_sequences_that_all_ask_for_as_much_it_is_read_later(asked: list[int | None]) -> None:
+    """The same is told, and what is read late is not what later steps have written there."""
+    model, results = tiny_model("opt", "cpu", torch.float32), []
+    for captured in (False, True):
+        runner = make_runner(model, 100, captured=captured, max_num_tokens=64 if captured else 0)
+        core = make_engine(runner, max_num_batched_tokens=64)
+        params = [SamplingParams(temperature=0, logprobs=each, max_tokens=30, ignore_eos=True) for each in asked]
+        for i, each in enumerate(params):
+            core.extend(core.open(), [3 + i, 9, 5], each)
+        for _ in range(20):
+            core.step()
+        unread = [len(seq._unread) for seq in core.sequences.values()]
+        assert all(unread) == (captured and len({*asked}) == 1)
+        assert any(unread) == all(unread)
+        while core.has_work:
+            core.step()
+        results.append([seq.logprobs for seq in core.sequences.values()])
+    for eager, late, each in zip(*results, asked, strict=True):
+        assert len(late) == (0 if each is None else 30)
+        check_same(late, eager)
+
+
 def test_step_without_logits_makes_way_for_one_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a greedy step that keeps none, that for drawn tokens is taken."""
     runner = make_runner(tiny_model("opt", "cpu", torch.float32), 100, captured=True)
