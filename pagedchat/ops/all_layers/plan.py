@@ -51,6 +51,8 @@ _IN_FLIGHT = 2
 """Slots of few bits that are asked for and have not come, at most: with more on their way the memory gives less,
 and numbers that thread blocks wait for take longer. What else the ring has is for weights that wait for their
 input."""
+_WORTH_BYTES = 16
+"""What is known of each run of a middle besides its elements."""
 _SMALL_LAYER = 20_000_000
 """Weights."""
 _SLACK_BYTES = 3072
@@ -115,8 +117,8 @@ class LayersPlan:
 
     @property
     def num_threads(self) -> int:
-        """Of a thread block: warps that multiply, one that copies, one that marks."""
-        return 32 * (_NUM_WARPS + 2)
+        """Of a thread block: warps that multiply, one that copies, or of few bits two, one that marks."""
+        return 32 * (_NUM_WARPS + (3 if self.in_flight else 2))
 
     @property
     def constants(self) -> Constants:
@@ -299,7 +301,7 @@ def _slot_bytes(shape: LayersShape) -> int:
     if not shape.form.few:
         return _SLOT_BYTES
     scales = 2 * _SLOT_RUNS if shape.form.scale_group else 1
-    return _FEW_BITS_UNIT * ((_SLOT_RUNS + 1) * _RUN_BYTES + 2 * scales)
+    return _FEW_BITS_UNIT * (_SLOT_RUNS * _RUN_BYTES + 2 * scales)
 
 
 def _other_bytes(shape: LayersShape, rows: int) -> int:
@@ -310,7 +312,8 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
     attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4)
     states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
     if shape.form.few:  # inputs lie where attention leaves its parts
-        inputs = 2 * _padded(shape.form, shape.middle)
+        runs = _padded(shape.form, shape.middle) // _run(shape.form)
+        inputs = 2 * _padded(shape.form, shape.middle) + _WORTH_BYTES * runs
         shared = max(attention, inputs) + MAX_LAYERS * _FEW_BITS_LAYER_BYTES
     else:
         shared = attention + _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
