@@ -1,15 +1,9 @@
-// The inputs of products with weights of few bits: each lane has a run's, in the order of the weights
-// (few_bits_order.cuh). Included by layer_inputs.cuh.
+// The inputs of products with weights of few bits: each lane has a run's (few_bits_order.cuh). Included by
+// layer_inputs.cuh.
 
 #pragma once
 
-template <int PRODUCT>
-__device__ __forceinline__ void bring_in_order(uint4 (&pieces)[Order<PRODUCT>::PIECES]) {
-#pragma unroll
-  for (int i = 0; i < Order<PRODUCT>::PIECES; i++) {
-    pieces[i] = in_order_of_weights<Order<PRODUCT>::KIND>(pieces[i]);
-  }
-}
+#include "all_layers/few_bits_slot_input.cuh"
 
 // What weights of a norm are the lane's.
 template <int PRODUCT>
@@ -53,7 +47,7 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
 #pragma unroll
     for (int v = 0; v < PIECE; v++) sum += values[v] * values[v];
   }
-  sum = warp_sum<8, 1>(sum);  // lanes 16 and beyond have the same runs once more
+  sum = warp_sum<16, 8>(warp_sum<2, 1>(sum));  // lanes with an odd g have the same runs once more
   if (place.lane == 0) shared.squares[place.warp][0] = sum;
   sync_warps();
   float total = 0.0f;
@@ -68,7 +62,6 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
     for (int v = 0; v < PIECE; v++) values[v] = scaled_by_norm<NORM>(values[v] * factor, factors[v], 0.0f);
     pieces[i] = pack(values);
   }
-  bring_in_order<PRODUCT>(pieces);
 }
 
 // What is attended: the splits of a context put together, half of which are each half's of the warp.
@@ -77,7 +70,7 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
   using Of = Order<OUT>;
   constexpr int LANE_SPLITS = SPLITS > 2 ? SPLITS / 2 : 1, HALVES = SPLITS > 1 ? 2 : 1;
   const Place place;
-  const int first = Of::first(place), half = place.g / WARP_RUNS % HALVES;
+  const int first = Of::first(place), half = place.g % HALVES;
   uint4 parts[LANE_SPLITS][Of::PIECES];
   uint32 states[LANE_SPLITS][Of::SLOTS_OF_ROW] = {};  // a lane's elements of a run are in one head
 #pragma unroll 1
@@ -108,13 +101,13 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
     float highest = NEGATIVE_INFINITY, all = 0.0f, weights[LANE_SPLITS];
 #pragma unroll
     for (int s = 0; s < LANE_SPLITS; s++) highest = fmaxf(highest, __uint_as_float(states[s][slot]));
-    highest = warp_max<16, 16>(highest);
+    highest = warp_max<4, 4>(highest);
 #pragma unroll
     for (int s = 0; s < LANE_SPLITS; s++) {
       weights[s] = exp2_below(__uint_as_float(states[s][slot]), highest);
       all += weights[s];
     }
-    all = warp_sum<16, 16>(all);
+    all = warp_sum<4, 4>(all);
 #pragma unroll
     for (int p = 0; p < Of::RUN_PIECES; p++) {
       const int i = slot * Of::RUN_PIECES + p;
@@ -127,7 +120,7 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
         for (int v = 0; v < PIECE; v++) sums[v] += factor > 0.0f ? values[v] * factor : 0.0f;
       }
 #pragma unroll
-      for (int v = 0; v < PIECE; v++) sums[v] = warp_sum<16, 16>(sums[v]);
+      for (int v = 0; v < PIECE; v++) sums[v] = warp_sum<4, 4>(sums[v]);
       pieces[i] = pack(sums);
     }
   }
@@ -135,7 +128,21 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
 #pragma unroll
   for (int i = 0; i < Of::PIECES; i++) pieces[i] = parts[0][i];
 #endif
-  bring_in_order<OUT>(pieces);
+}
+
+// Digits of piece i of a warp's middle, run by run, in the place of its elements. Without an unrolled loop: code
+// that has no room in the cache of instructions takes longer than what it does.
+template <int PRODUCT>
+__device__ __forceinline__ void make_digits(WarpInput& memory, int i, const Place& place) {
+  using Of = Order<PRODUCT>;
+  const bool exists = i < Of::PIECES * WARP_RUNS;
+  uint4& piece = memory.pieces[exists ? memory.at<PRODUCT>(i, place.q) : 0];
+  Largest largest;
+  largest.add(exists ? piece : make_uint4(0, 0, 0, 0));
+  const DigitScale scale(largest.of_lanes<2 * Of::RUN_PIECES>());
+  if (!exists) return;
+  piece = both_digits_of<Of::KIND>(piece, scale.factor);
+  if (place.q == 0 && i % Of::RUN_PIECES == 0) memory.worth[i / Of::RUN_PIECES].unit = scale.unit;
 }
 
 // A middle, into shared memory, each piece by one lane of the warp that multiplies by it.
@@ -144,27 +151,31 @@ __device__ __forceinline__ void collect_middle(Shared& shared, const Published& 
   constexpr int PIECES = Of::PIECES * WARP_RUNS, LOADS = ceil_div(PIECES, 8);  // of a warp's lanes q, of a lane
   const Place place;
   const Element* const from =
-      published.mine() + Published::MIDDLE_AT + place.warp * Of::RUN + place.q * (Of::RUN / 4);
+      published.mine() + Published::MIDDLE_AT + run_of(place.warp, 0) * Of::RUN + place.q * (Of::RUN / 4);
   uint4 own[LOADS];
 #pragma unroll 1
   for (int looks = 0;; looks++) {
     uint32 highest = 0;
 #pragma unroll
     for (int j = 0; j < LOADS; j++) {
-      const int i = 8 * j + place.g;  // run by run
-      const int inner = i / Of::RUN_PIECES * NUM_WARPS * Of::RUN + i % Of::RUN_PIECES * PIECE;
+      const int i = 8 * j + place.g, run = i / Of::RUN_PIECES;  // run by run
+      const int inner =
+          (run / WARP_RUNS * SLOT_RUNS + run_of(0, run % WARP_RUNS)) * Of::RUN + i % Of::RUN_PIECES * PIECE;
       own[j] = make_uint4(0, 0, 0, 0);
       if (PIECES % 8 == 0 || i < PIECES) highest = max(highest, look_at(own[j], from + inner));
     }
     if (!__any_sync(FULL_WARP, highest == NOT_THERE)) break;
     if (looks == MAX_LOOKS) __trap();
   }
-  uint4* const to = input_memory(shared, place.warp);
+  WarpInput& to = input_memory(shared, place.warp);
 #pragma unroll
   for (int j = 0; j < LOADS; j++) {
-    if (PIECES % 8 == 0 || 8 * j + place.g < PIECES) {
-      to[(8 * j + place.g) * 4 + place.q] = in_order_of_weights<Of::KIND>(own[j]);
-    }
+    if (PIECES % 8 == 0 || 8 * j + place.g < PIECES) to.pieces[to.at<DOWN>(8 * j + place.g, place.q)] = own[j];
+  }
+  if constexpr (Of::INTEGERS) {
+#pragma unroll 2
+    for (int j = 0; j < LOADS; j++) make_digits<DOWN>(to, 8 * j + place.g, place);
   }
   __syncwarp();
+  finish_worth<DOWN>(to, place);
 }

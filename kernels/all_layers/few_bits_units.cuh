@@ -1,50 +1,18 @@
 // Units of weights of few bits of streamed_layers.cu, from the ring and collected inputs to the sums of all warps.
 // Included by layer_products.cuh.
 //
-// A unit's 16 rows are those of `mma`, and its columns have the inputs of four runs, twice. Lane (g, q) has columns
-// 2q and 2q + 1: the sums of run 2q % 4 are right in the first one and those of the run behind it in the second,
-// and so each lane works out scales and minimums, and what weights that became floats without an exact zero have
-// too much (raw_weights.cuh), for two runs of one row: row g where q is 0 or 1, g + 8 where it is 2 or 3.
+// A unit's 16 rows are those of `mma`, and its columns have the inputs of four runs, two columns each. Lane (g, q)
+// has the sums of run q, of rows g and g + 8, and works out scales and minimums of those.
 
 #pragma once
 
-template <int PRODUCT>
-using RawOf = RawWeights<Element, Order<PRODUCT>::KIND>;
-
-// Of the inputs of a lane's two runs in a slot: what products with raw weights have too much, and their sums.
-struct RunSums {
-  float excess[2], sums[2];
-};
-
-// Of a slot's pieces from FIRST on, by products with ones.
-template <int PRODUCT, int FIRST, int COUNT>
-__device__ __forceinline__ RunSums sum_runs(const uint4 (&pieces)[COUNT]) {
-  constexpr uint32 ONES = Pairs<Element>::ONES;
-  const uint32 apart[4] = {ONES, 0, 0, ONES};  // of x and z in row g, of y and w in row g + 8
-  float both[2][4] = {};
-#pragma unroll
-  for (int i = 0; i < Order<PRODUCT>::RUN_PIECES; i++) {
-    const uint4 piece = pieces[FIRST + i];
-    const uint32 xy[2] = {piece.x, piece.y}, zw[2] = {piece.z, piece.w};
-    mma_16x8x16<Element>(both[0], apart, xy);
-    mma_16x8x16<Element>(both[1], apart, zw);
-  }
-  RunSums of;
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const float xz = both[0][i] + both[1][i], yw = both[0][2 + i] + both[1][2 + i];
-    of.excess[i] = RawOf<PRODUCT>::SHIFTED ? xz * RawOf<PRODUCT>::XZ_ZERO + yw * RawOf<PRODUCT>::YW_ZERO : 0.0f;
-    of.sums[i] = xz + yw;
-  }
-  return of;
-}
-
-// A lane's share of its row of a unit, and what the row is multiplied by once it is whole.
+// A lane's share of rows g and g + 8 of a unit, and what row g (of an even q) or g + 8 is multiplied by once it is
+// whole.
 struct RowPart {
-  float sum = 0.0f, scale = 1.0f;
+  float sums[2] = {}, scale = 1.0f;
 };
 
-// What a lane needs of a slot's scales, as bits: of its two runs, or of its row.
+// What a lane needs of a slot's scales, as bits: of its run in both rows, or of its row.
 template <int PRODUCT>
 struct SlotScales {
   static constexpr int COUNT = Order<PRODUCT>::GROUPED ? 2 : 1;
@@ -54,17 +22,17 @@ struct SlotScales {
   __device__ __forceinline__ void load(const Slot& slot, const Place& place, int runs, bool begins) {
     using Of = Order<PRODUCT>;
     const unsigned short* from = reinterpret_cast<const unsigned short*>(slot.scales);
-    const int row = place.g + place.q / 2 * 8;
     if constexpr (Of::GROUPED) {
+      const int run = run_of(place.warp, place.q);
+      if (run >= runs) return;
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        const int run = (place.q % 2 * 2 + i) * NUM_WARPS + place.warp;
-        if (run >= runs) continue;
+        const int row = place.g + 8 * i;
         scales[i] = from[row * Of::SCALE_STRIDE + run];
         minimums[i] = from[(UNIT + row) * Of::SCALE_STRIDE + run];
       }
     } else {
-      if (begins) scales[0] = from[row];
+      if (begins) scales[0] = from[place.g + place.q % 2 * 8];
     }
   }
   __device__ __forceinline__ uint32 bits() const {
@@ -78,7 +46,8 @@ struct SlotScales {
   }
 };
 
-// A warp's part of a slot in registers, 16 bytes of a row for each run, and its scales.
+// A warp's part of a slot in registers, 16 bytes of a row for each run, and its scales. Where a product swaps them,
+// odd rows have run r ^ 1 at place r.
 template <int PRODUCT>
 struct Taken {
   uint4 bytes[WARP_RUNS][2];
@@ -89,24 +58,25 @@ struct Taken {
 // NOTE: the first one of a product is taken before its input is waited for. That is as much more as a ring can be
 // ahead.
 template <int PRODUCT>
-__device__ __forceinline__ void take_slot(Taken<PRODUCT>& taken, Shared& shared, Reading& reading, int slot) {
+__device__ __forceinline__ void take_slot(Taken<PRODUCT>& taken, Shared& shared, Reading& reading, int slot,
+                                          const Place& place = Place()) {
   using Of = Order<PRODUCT>;
-  const Place place;
   const int runs = slot + 1 < Of::SLOTS_OF_ROW ? SLOT_RUNS : Of::LAST_RUNS;  // of a row
   const Slot& from = shared.ring[reading.at.stage];
   const uint32 read = shared_address(&shared.read[reading.at.stage]);
-  const unsigned char* rows = from.rows + place.g * ROW_STRIDE + place.warp * RUN_BYTES + place.q * 16;
+  const unsigned char* rows = from.rows + place.g * Of::STRIDE + place.q * 16;
   wait(shared_address(&shared.filled[reading.at.stage]), reading.at.parity);
   reading.at.advance();
   uint32 seen = 0;
 #pragma unroll
   for (int r = 0; r < WARP_RUNS; r++) {
-    // What lies behind the end of a row may be no number.
-    const bool exists = Of::LAST_RUNS == SLOT_RUNS || r * NUM_WARPS + place.warp < runs;
+    const int run = run_of(place.warp, Of::SWAPS ? r ^ place.g % 2 : r);
+    // What lies behind the end of a row may be no number, or the next row.
+    const bool exists = Of::LAST_RUNS == SLOT_RUNS || run < runs;
 #pragma unroll
     for (int u = 0; u < 2; u++) {
       taken.bytes[r][u] = make_uint4(0, 0, 0, 0);
-      if (exists) taken.bytes[r][u] = load_16(rows + u * 8 * ROW_STRIDE + r * NUM_WARPS * RUN_BYTES);
+      if (exists) taken.bytes[r][u] = load_16(rows + u * 8 * Of::STRIDE + run * RUN_BYTES);
       seen |= taken.bytes[r][u].x;
     }
   }
@@ -116,31 +86,33 @@ __device__ __forceinline__ void take_slot(Taken<PRODUCT>& taken, Shared& shared,
   if (there && place.lane == 0) arrive(read);
 }
 
-// Slot `slot` of a unit as it was taken, times its pieces from FIRST on; LAST: it is the last one of a row.
-template <int PRODUCT, int FIRST, bool LAST, int COUNT>
+// One of four, without a look at memory.
+template <typename T>
+__device__ __forceinline__ T one_of(T a, T b, T c, T d, int number) {
+  const T even = number & 2 ? c : a, odd = number & 2 ? d : b;
+  return number & 1 ? odd : even;
+}
+
+// Slot `slot` of a unit as it was taken, times its input; LAST: it is the last one of a row.
+template <int PRODUCT, bool LAST>
 __device__ __forceinline__ void multiply_slot(RowPart& part, const Taken<PRODUCT>& taken,
-                                              const uint4 (&pieces)[COUNT], const RunSums& input, int slot, int q) {
+                                              const SlotInput<PRODUCT>& input, int slot, const Place& place) {
   using Of = Order<PRODUCT>;
-  using Stored = typename StoredAs<Of::BITS>::Type;  // 8 weights, in as many bytes
-  float runs[WARP_RUNS][4] = {};
+  RunProducts<PRODUCT> runs[WARP_RUNS];
 #pragma unroll
-  for (int i = 0; i < Of::RUN_PIECES; i++) {
-#pragma unroll
-    for (int r = 0; r < ceil_div(LAST ? Of::LAST_RUNS : SLOT_RUNS, NUM_WARPS); r++) {
-      const uint4 a = RawOf<PRODUCT>::piece(reinterpret_cast<const Stored*>(&taken.bytes[r][0])[i]);
-      const uint4 b = RawOf<PRODUCT>::piece(reinterpret_cast<const Stored*>(&taken.bytes[r][1])[i]);
-      multiply_step(runs[r], a, b, pieces[FIRST + i]);
-    }
+  for (int r = 0; r < (LAST ? Of::LAST_WARP_RUNS : WARP_RUNS); r++) {
+    runs[r].add(taken.bytes[r][0], taken.bytes[r][1], input.operands);
   }
+  const int own = Of::SWAPS ? place.q ^ place.g % 2 : place.q;
+  const auto sum = [&](int i) { return one_of(runs[0].of(i), runs[1].of(i), runs[2].of(i), runs[3].of(i), own); };
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const float even = q < 2 ? runs[i][i] : runs[i][2 + i], odd = q < 2 ? runs[2 + i][i] : runs[2 + i][2 + i];
-    const float product = (q % 2 == 0 ? even : odd) - input.excess[i];
+    const float product = input.product(sum(2 * i), sum(2 * i + 1));
     if constexpr (Of::GROUPED) {
-      part.sum += product * taken.scales.of(taken.scales.scales[i]);
-      part.sum += input.sums[i] * taken.scales.of(taken.scales.minimums[i]);
+      part.sums[i] += product * taken.scales.of(taken.scales.scales[i]);
+      part.sums[i] += input.worth.sum * taken.scales.of(taken.scales.minimums[i]);
     } else {
-      part.sum += product;
+      part.sums[i] += product;
     }
   }
   if (!Of::GROUPED && slot == 0) part.scale = taken.scales.of(taken.scales.scales[0]);
@@ -148,68 +120,71 @@ __device__ __forceinline__ void multiply_slot(RowPart& part, const Taken<PRODUCT
 
 // The warp's sums of a unit, to [UNIT].
 __device__ __forceinline__ void share_unit(float* to, const RowPart& part, const Place& place) {
-  const float sum = warp_sum<1, 1>(part.sum) * part.scale;
-  if (place.q % 2 == 0) to[place.q / 2 * 8 + place.g] = sum;
+  const bool below = place.q % 2;  // of rows g + 8
+  const float own = below ? part.sums[1] : part.sums[0], others = below ? part.sums[0] : part.sums[1];
+  const float sum = warp_sum<2, 2>(own + __shfl_xor_sync(FULL_WARP, others, 1)) * part.scale;
+  if (place.q < 2) to[place.q * 8 + place.g] = sum;
 }
 
-// Slots of a row from SLOT on, the first of which is taken, of pieces that a lane has in registers.
+// Slot `slot` of a unit, and then the one behind it is taken: of the row, or of the next one if it `goes_on`.
+template <int PRODUCT, bool LAST>
+__device__ __forceinline__ void multiply_and_take(RowPart& part, Taken<PRODUCT>& taken, Shared& shared,
+                                                  Reading& reading, const SlotInput<PRODUCT>& input, int slot,
+                                                  bool goes_on, const Place& place) {
+  multiply_slot<PRODUCT, LAST>(part, taken, input, slot, place);
+  if (!LAST || goes_on) take_slot(taken, shared, reading, LAST ? 0 : slot + 1, place);
+}
+
+// Slots of a row from SLOT on, of inputs that a lane has in registers.
 template <int PRODUCT, int SLOT = 0>
 __device__ __forceinline__ void multiply_row(RowPart& part, Taken<PRODUCT>& taken, Shared& shared, Reading& reading,
-                                             const uint4 (&pieces)[Order<PRODUCT>::PIECES],
-                                             const RunSums (&inputs)[Order<PRODUCT>::SLOTS_OF_ROW], int q) {
-  using Of = Order<PRODUCT>;
-  constexpr bool LAST = SLOT + 1 == Of::SLOTS_OF_ROW;
-  multiply_slot<PRODUCT, SLOT * Of::RUN_PIECES, LAST>(part, taken, pieces, inputs[SLOT], SLOT, q);
-  if constexpr (!LAST) {
-    take_slot(taken, shared, reading, SLOT + 1);
-    multiply_row<PRODUCT, SLOT + 1>(part, taken, shared, reading, pieces, inputs, q);
-  }
+                                             const SlotInput<PRODUCT> (&inputs)[Order<PRODUCT>::SLOTS_OF_ROW],
+                                             bool goes_on, const Place& place) {
+  constexpr bool LAST = SLOT + 1 == Order<PRODUCT>::SLOTS_OF_ROW;
+  multiply_and_take<PRODUCT, LAST>(part, taken, shared, reading, inputs[SLOT], SLOT, goes_on, place);
+  if constexpr (!LAST) multiply_row<PRODUCT, SLOT + 1>(part, taken, shared, reading, inputs, goes_on, place);
 }
 
 // The input of a product that a lane has in registers.
 template <int PRODUCT>
 struct HeldInput {
-  const uint4 (&pieces)[Order<PRODUCT>::PIECES];
-  RunSums runs[Order<PRODUCT>::SLOTS_OF_ROW];
+  SlotInput<PRODUCT> slots[Order<PRODUCT>::SLOTS_OF_ROW];
 
-  __device__ __forceinline__ HeldInput(const uint4 (&of)[Order<PRODUCT>::PIECES]) : pieces(of) { sum<0>(); }
-  template <int SLOT>
-  __device__ __forceinline__ void sum() {
-    runs[SLOT] = sum_runs<PRODUCT, SLOT * Order<PRODUCT>::RUN_PIECES>(pieces);
-    if constexpr (SLOT + 1 < Order<PRODUCT>::SLOTS_OF_ROW) sum<SLOT + 1>();
+  __device__ __forceinline__ HeldInput(const uint4 (&pieces)[Order<PRODUCT>::PIECES]) {
+    const Place place;
+#pragma unroll
+    for (int slot = 0; slot < Order<PRODUCT>::SLOTS_OF_ROW; slot++) {
+      slots[slot].take(pieces + slot * Order<PRODUCT>::RUN_PIECES, place);
+    }
   }
-  __device__ __forceinline__ void multiply(RowPart& part, Taken<PRODUCT>& taken, Shared& shared,
-                                           Reading& reading) const {
-    multiply_row<PRODUCT>(part, taken, shared, reading, pieces, runs, Place().q);
+  __device__ __forceinline__ void multiply(RowPart& part, Taken<PRODUCT>& taken, Shared& shared, Reading& reading,
+                                           bool goes_on, const Place& place) const {
+    multiply_row<PRODUCT>(part, taken, shared, reading, slots, goes_on, place);
   }
 };
 
 // The same that lies in shared memory.
 template <int PRODUCT>
 struct SharedInput {
-  const uint4* pieces;  // the lane's
+  const WarpInput& memory;
 
-  __device__ __forceinline__ SharedInput(Shared& shared) {
-    const Place place;
-    pieces = input_memory(shared, place.warp) + place.g % WARP_RUNS * Order<PRODUCT>::RUN_PIECES * 4 + place.q;
-  }
+  __device__ __forceinline__ SharedInput(Shared& shared) : memory(input_memory(shared, Place().warp)) {}
+
   template <bool LAST>
-  __device__ __forceinline__ void multiply_at(RowPart& part, const Taken<PRODUCT>& taken, int slot) const {
-    using Of = Order<PRODUCT>;
-    uint4 own[Of::RUN_PIECES];
-#pragma unroll
-    for (int i = 0; i < Of::RUN_PIECES; i++) own[i] = pieces[(slot * WARP_RUNS * Of::RUN_PIECES + i) * 4];
-    multiply_slot<PRODUCT, 0, LAST>(part, taken, own, sum_runs<PRODUCT, 0>(own), slot, Place().q);
+  __device__ __forceinline__ void multiply_at(RowPart& part, Taken<PRODUCT>& taken, Shared& shared,
+                                              Reading& reading, int slot, bool goes_on, const Place& place) const {
+    SlotInput<PRODUCT> own;
+    own.load(memory, slot, place);
+    multiply_and_take<PRODUCT, LAST>(part, taken, shared, reading, own, slot, goes_on, place);
   }
-  __device__ __forceinline__ void multiply(RowPart& part, Taken<PRODUCT>& taken, Shared& shared,
-                                           Reading& reading) const {
+  __device__ __forceinline__ void multiply(RowPart& part, Taken<PRODUCT>& taken, Shared& shared, Reading& reading,
+                                           bool goes_on, const Place& place) const {
     constexpr int LAST = Order<PRODUCT>::SLOTS_OF_ROW - 1;
 #pragma unroll 1
     for (int slot = 0; slot < LAST; slot++) {
-      multiply_at<false>(part, taken, slot);
-      take_slot(taken, shared, reading, slot + 1);
+      multiply_at<false>(part, taken, shared, reading, slot, goes_on, place);
     }
-    multiply_at<true>(part, taken, LAST);
+    multiply_at<true>(part, taken, shared, reading, LAST, goes_on, place);
   }
 };
 
@@ -226,9 +201,8 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
 #pragma unroll 1
     for (int u = 0; u < count; u++, to += TOKEN_ROWS) {
       RowPart part;
-      input.multiply(part, taken, shared, reading);
+      input.multiply(part, taken, shared, reading, first + u + 1 < num_units, place);
       share_unit(to, part, place);
-      if (first + u + 1 < num_units) take_slot(taken, shared, reading, 0);
     }
     sync_warps();
     const Result result(shared, place, reading.turn);

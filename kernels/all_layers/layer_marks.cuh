@@ -6,16 +6,6 @@
 #include "all_layers/layer_memory.cuh"
 #include "common/bulk_copy.cuh"
 
-// Which token, KV head and split a thread block attends for; the last thread blocks do. Others have somebody's, so
-// that it can be looked up.
-struct Task {
-  const int index = NUM_BLOCKS - 1 - static_cast<int>(blockIdx.x), some = min(index, NUM_TASKS - 1);
-  const int token = some / (NUM_KV_HEADS * SPLITS), kv_head = some / SPLITS % NUM_KV_HEADS, split = some % SPLITS;
-
-  __device__ __forceinline__ bool exists() const { return index < NUM_TASKS; }
-  __device__ __forceinline__ int row() const { return token * SPLITS + split; }  // of what is attended
-};
-
 // All that the thread block publishes in a layer, listed once by one lane; how many runs there are.
 __device__ __forceinline__ int list_runs(Shared& shared, const Share& share, const Task& task) {
   int num_runs = 0;

@@ -14,6 +14,9 @@
 #pragma once
 
 #include "all_layers/layer_sizes.cuh"
+#if LAYER_KIND
+#include "all_layers/few_bits_digits.cuh"
+#endif
 #include "attention/decode_tiles.cuh"
 #include "common/published.cuh"
 #include "common/unit_sums.cuh"
@@ -65,6 +68,18 @@ constexpr int MOST_RUNS = 2 + TOKENS + COPIES * (3 * TOKENS + 2);
 constexpr int ROW_TILES = ceil_div(GROUP_SIZE, 8);
 constexpr int OUTPUT_STRIDE = HEAD_SIZE + 4;  // floats; no bank conflicts
 
+// Which token, KV head and split a thread block attends for; the last thread blocks do. Others have somebody's, so
+// that it can be looked up.
+struct Task {
+  int index = NUM_BLOCKS - 1 - static_cast<int>(blockIdx.x), some = min(index, NUM_TASKS - 1);
+  int token = some / (NUM_KV_HEADS * SPLITS), kv_head = some / SPLITS % NUM_KV_HEADS, split = some % SPLITS;
+
+  __device__ __forceinline__ bool exists() const {  // of few bits registers are short
+    return FEW_BITS_LAYERS ? blockIdx.x >= NUM_BLOCKS - NUM_TASKS : index < NUM_TASKS;
+  }
+  __device__ __forceinline__ int row() const { return token * SPLITS + split; }  // of what is attended
+};
+
 // What a task knows of its token and KV head; see `look_up_context`.
 struct Context {
   int end;                   // tokens; 0 for padding
@@ -84,19 +99,34 @@ struct AttentionMemory {
 #if LAYER_KIND
 // A unit's part in a slot, and the scales of it: of each run of its rows and then their minimums, or of its rows.
 struct Slot {
-  unsigned char rows[UNIT * ROW_STRIDE];
+  unsigned char rows[UNIT * SLOT_ROW_BYTES];
   __half scales[LAYER_KIND == INT4_WEIGHTS ? 2 * UNIT * SLOT_RUNS : UNIT];
 };
 
+// A middle, by the warps that multiply by it: its pieces, and what digits of its runs are worth.
+struct WarpInput {
+  uint4 pieces[Order<DOWN>::PIECES * WARP_RUNS * 4];
+  DigitWorth worth[Order<DOWN>::SLOTS_OF_ROW * WARP_RUNS];
+
+  // Where lane q's piece i lies, counted run by run: those of a slot's runs beside each other.
+  template <int PRODUCT>
+  static __device__ __forceinline__ int at(int i, int q) {
+    constexpr int RUN_PIECES = Order<PRODUCT>::RUN_PIECES;
+    const int run = i / RUN_PIECES;
+    return ((run / WARP_RUNS * RUN_PIECES + i % RUN_PIECES) * WARP_RUNS + run % WARP_RUNS) * 4 + q;
+  }
+};
+#elif MIDDLE_IS_SHARED
+// A middle in the order of the weights, by the warps that multiply by it.
+struct WarpInput {
+  uint4 pieces[INPUT_PIECES * 4];
+};
 #endif
 
 #if MIDDLE_IS_SHARED
-// A middle in the order of the weights, by the warps that multiply by it.
-struct InputMemory {
-  uint4 pieces[NUM_WARPS][INPUT_PIECES * 4];
-};
-constexpr int OVERLAY_BYTES = sizeof(AttentionMemory) > sizeof(InputMemory) ? sizeof(AttentionMemory)
-                                                                            : sizeof(InputMemory);
+constexpr int OVERLAY_BYTES = sizeof(AttentionMemory) > NUM_WARPS * sizeof(WarpInput)
+                                  ? sizeof(AttentionMemory)
+                                  : NUM_WARPS * sizeof(WarpInput);
 #else
 constexpr int OVERLAY_BYTES = sizeof(AttentionMemory);
 #endif
@@ -104,6 +134,9 @@ constexpr int OVERLAY_BYTES = sizeof(AttentionMemory);
 struct Shared {
 #if LAYER_KIND
   alignas(128) Slot ring[SLOTS];
+  Share share;
+  Task task;
+  int first_layer;
 #else
   alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
   alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];  // pieces on their way from lane to lane
@@ -126,7 +159,7 @@ __device__ __forceinline__ AttentionMemory& attention_memory(Shared& shared) {
   return *reinterpret_cast<AttentionMemory*>(shared.overlay);
 }
 #if MIDDLE_IS_SHARED
-__device__ __forceinline__ uint4* input_memory(Shared& shared, int warp) {
-  return reinterpret_cast<InputMemory*>(shared.overlay)->pieces[warp];
+__device__ __forceinline__ WarpInput& input_memory(Shared& shared, int warp) {
+  return reinterpret_cast<WarpInput*>(shared.overlay)[warp];
 }
 #endif

@@ -54,9 +54,10 @@
 // much for the one, that of one token leaves too few of the other.
 #define MIDDLE_IS_SHARED (LAYER_KIND || TOKENS == 1)
 
-constexpr int OTHER_THREADS = 2 * WARP_SIZE;  // behind them a warp that copies and one that marks
-constexpr int MAX_LAYERS = 64;
 constexpr bool FEW_BITS_LAYERS = LAYER_KIND != WHOLE_WEIGHTS;
+constexpr int COPYING_WARPS = FEW_BITS_LAYERS ? 2 : 1;          // behind those that multiply
+constexpr int OTHER_THREADS = (COPYING_WARPS + 1) * WARP_SIZE;  // they, and a warp that marks
+constexpr int MAX_LAYERS = 64;
 // Rows of a weight that are made together; of gates and values half as many each.
 constexpr int UNIT = FEW_BITS_LAYERS ? 16 : 8;
 // Units whose sums are finished together.

@@ -43,6 +43,15 @@ struct Work {
   int64 key_stride, value_stride;
   float scale, epsilon, head_epsilon;
 
+  // Of a layer, from the first launch on.
+  __device__ __forceinline__ int number_of(int l) const {
+#if LAYER_KIND
+    return *const_cast<const volatile int*>(&shared.first_layer) + l;
+#else
+    return first_layer + l;
+#endif
+  }
+
   __device__ __forceinline__ void run(Element* hidden, Element* sets) const {
     if (task.exists()) {
       look_up_context(shared.context, task, positions, block_table, rotations, key_stride, value_stride);
@@ -59,11 +68,11 @@ struct Work {
 #pragma unroll 1
     for (int l = 0; l < num_layers; l++) {
       const Layer& layer = shared.layers[l];
-      const Published published(sets, first_layer + l);
+      const Published published(sets, number_of(l));
       QkvBias bias;
       if (share.num_qkv > 0) {
         const Element* stream =
-            l == 0 ? hidden : Published(sets, first_layer + l - 1 + SETS).mine() + Published::STREAM_AT;
+            l == 0 ? hidden : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT;
         NormScales<QKV> scales;
         Taken<QKV> taken;
         uint4 pieces[Order<QKV>::PIECES];
@@ -154,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
   let_next_kernel_start();
   if (thread == NUM_THREADS) {
     for (int i = 0; i < SLOTS; i++) {
-      init_barrier(shared_address(&shared.filled[i]), 1);
+      init_barrier(shared_address(&shared.filled[i]), COPYING_WARPS);
       init_barrier(shared_address(&shared.read[i]), NUM_WARPS);
     }
     init_barrier(shared_address(&shared.collected), NUM_WARPS);
@@ -174,14 +183,31 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
        i += NUM_THREADS + OTHER_THREADS) {
     to[i] = from[i];
   }
+#if LAYER_KIND
+  // NOTE: in shared memory, since what is the same in all layers would be spilled, and there is little of a cache
+  // that spills could stay in beside so much shared memory: a microsecond each time.
+  if (thread == 0) shared.share = shares[blockIdx.x], shared.task = Task();
+  const Share& share = shared.share;
+  const Task& task = shared.task;
+#else
   const Share share = shares[blockIdx.x];
+#endif
   sync_all();
   if (thread >= NUM_THREADS) {
+#if LAYER_KIND
+    const int warp = thread / WARP_SIZE - NUM_WARPS;
+    if (warp == 0) copy_weights<ROWS>(shared, share, num_layers);
+    if (warp == 1) copy_weights<SCALES>(shared, share, num_layers);
+    if (warp < COPYING_WARPS) return;
+#else
     if (thread < NUM_THREADS + WARP_SIZE) copy_weights(shared, share, num_layers);
     if (thread / WARP_SIZE != NUM_WARPS + 1) return;
+#endif
   }
   wait_for_previous_kernel();
+#if !LAYER_KIND
   const Task task;
+#endif
   const int first_layer = *layers_done;
   const int* block_table = block_tables + static_cast<int64>(task.token) * max_blocks;
   const Work work{shared,     share,       task,        positions,        block_table,        rotations,
@@ -191,6 +217,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
     mark_layers(shared, work, sets);
     return;
   }
+#if LAYER_KIND
+  if (thread == 0) shared.first_layer = first_layer;
+  sync_warps();
+#endif
   work.run(hidden, sets);
   if (blockIdx.x == 0 && thread == 0) *layers_done = (first_layer + num_layers) % SETS;
 }

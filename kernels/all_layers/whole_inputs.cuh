@@ -125,7 +125,7 @@ __device__ __forceinline__ void collect_middle(Shared& shared, const Published& 
   const Place place;
   uint4 own[SHARED_LOADS<DOWN>];
   collect_shared<DOWN>(own, published.mine() + Published::MIDDLE_AT);
-  uint4* const to = input_memory(shared, place.warp);
+  uint4* const to = input_memory(shared, place.warp).pieces;
 #pragma unroll
   for (int j = 0; j < SHARED_LOADS<DOWN>; j++) to[(8 * j + place.g) * 4 + place.q] = own[j];
   __syncwarp();

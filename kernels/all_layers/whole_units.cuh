@@ -83,7 +83,7 @@ struct SharedInput {
 
   __device__ __forceinline__ SharedInput(Shared& shared) {
     const Place place;
-    pieces = input_memory(shared, place.warp) + place.q;
+    pieces = input_memory(shared, place.warp).pieces + place.q;
   }
   __device__ __forceinline__ uint4 piece(int i) const { return pieces[4 * i]; }
 };

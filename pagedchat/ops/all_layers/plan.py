@@ -52,6 +52,8 @@ _IN_FLIGHT = 2
 """Slots that are asked for and have not come, at most: with more on their way the memory gives less,
 and numbers that thread blocks wait for take longer. What else the ring has is for weights that wait for their
 input."""
+_WORTH_BYTES = 16
+"""What is known of each run of a middle besides its elements."""
 _SMALL_LAYER = 20_000_000
 """Weights."""
 _SLACK_BYTES = 3072
@@ -116,8 +118,8 @@ class LayersPlan:
 
     @property
     def num_threads(self) -> int:
-        """Of a thread block: warps that multiply, one that copies, one that marks."""
-        return 32 * (_NUM_WARPS + 2)
+        """Of a thread block: warps that multiply, one that copies, or of few bits two, one that marks."""
+        return 32 * (_NUM_WARPS + (3 if self.in_flight else 2))
 
     @property
     def constants(self) -> Constants:
@@ -281,7 +283,7 @@ def _slot_bytes(shape: LayersShape) -> int:
     if not shape.form.few:
         return _SLOT_BYTES
     scales = 2 * _SLOT_RUNS if shape.form.scale_group else 1
-    return _FEW_BITS_UNIT * ((_SLOT_RUNS + 1) * _RUN_BYTES + 2 * scales)
+    return _FEW_BITS_UNIT * (_SLOT_RUNS * _RUN_BYTES + 2 * scales)
 
 
 def _other_bytes(shape: LayersShape, rows: int) -> int:
@@ -291,14 +293,20 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
     sums = 2 * _NUM_WARPS * _most_units(shape, rows) * rows * shape.unit * 4
     attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4)
     states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
-    # The middle of one token lies where attention leaves its parts.
-    inputs = 2 * _round_up(_padded(shape.form, shape.middle), _MIDDLE_STEP) if rows == 1 else 0
-    shared = max(attention, inputs)
+    shared = max(attention, _middle_bytes(shape, rows))  # they lie in the same place
     if shape.form.few:
         shared += MAX_LAYERS * _FEW_BITS_LAYER_BYTES
     else:
         shared += _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
     return sums + states + shared + _NUM_WARPS * rows * 4 + _SLACK_BYTES
+
+
+def _middle_bytes(shape: LayersShape, rows: int) -> int:
+    """Shared memory for the middle of one token; that of several is in registers."""
+    elements = _padded(shape.form, shape.middle)
+    if shape.form.few:
+        return 2 * elements + _WORTH_BYTES * (elements // _run(shape.form))
+    return 2 * _round_up(elements, _MIDDLE_STEP) if rows == 1 else 0
 
 
 def _run(form: WeightForm) -> int:

@@ -44,6 +44,8 @@ void exponential(const Arguments& arguments);
 void unpack_float16(const Arguments& arguments);
 void unpack_e4m3(const Arguments& arguments);
 void mask_and_add_bits(const Arguments& arguments);
+void mask_and_flip_bits(const Arguments& arguments);
+void larger_halves(const Arguments& arguments);
 void unpack_bfloat16(const Arguments& arguments);
 void and_or(const Arguments& arguments);
 void trap_below_zero(const Arguments& arguments);

@@ -40,6 +40,20 @@ void mask_and_add_bits(const Arguments& arguments) {
   arguments.put(0, (arguments.word(1) & arguments.word(2)) | arguments.word(3));
 }
 
+// The truth table 0x6A: (a & b) ^ c.
+void mask_and_flip_bits(const Arguments& arguments) {
+  arguments.put(0, (arguments.word(1) & arguments.word(2)) ^ arguments.word(3));
+}
+
+void larger_halves(const Arguments& arguments) {
+  uint32_t pair = 0;
+  for (int i = 0; i < 2; i++) {
+    const uint32_t a = half_of(arguments.word(1), i), b = half_of(arguments.word(2), i);
+    pair |= (a > b ? a : b) << 16 * i;
+  }
+  arguments.put(0, pair);
+}
+
 void unpack_bfloat16(const Arguments& arguments) {
   const uint32_t pair = arguments.word(1);
   arguments.put(0, bits_of(bfloat_to_float(half_of(pair, 0))));

@@ -63,6 +63,8 @@ const Entry TABLE[] = {
     {"mov.b32{l,h},%;cvt.f32.f16%,l;cvt.f32.f16%,h;", unpack_float16},
     {"mov.b32{l,h},%;cvt.rn.f16x2.e4m3x2%,l;", unpack_e4m3},
     {"lop3.b32%,%,%,%,0xEA;", mask_and_add_bits},
+    {"lop3.b32%,%,%,%,0x6A;", mask_and_flip_bits},
+    {"max.u16x2", larger_halves},
     {"shl.b32%,%,16;and.b32%,%,0xffff0000;", unpack_bfloat16},
     {"lop3.b32%,%,%,%,0xea", and_or},
     {"setp.lt.f32p,%,0f00000000;vote.sync.any.predp,p,0xffffffff;@ptrap;", trap_below_zero},
