@@ -31,18 +31,18 @@ class CpuModelRunner(NativeModelRunner):
         self._tried = False
         self.whole_steps = True
         """Whether batches go through whole steps, where the model has them."""
-        self._wants_likeliest = False
+        self.only_likeliest = False
         """Whether nothing but the most likely token of each row is asked for, in this step."""
         self._candidates: torch.Tensor | None = None
         """Token of each column of the logits of this step; None: all tokens have one."""
 
     def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
         """See `engine.output.ModelRunner`."""
-        self._wants_likeliest = self.samples and wants_likeliest(part.sequence for part in batch.scheduled)
+        self.only_likeliest = self.samples and wants_likeliest(part.sequence for part in batch.scheduled)
         try:
             return super().execute(batch)
         finally:
-            self._wants_likeliest = False
+            self.only_likeliest = False
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
@@ -68,7 +68,7 @@ class CpuModelRunner(NativeModelRunner):
         self, step: CpuStep, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch
     ) -> torch.Tensor:
         """Logits of all rows, of `_candidates` where there are any."""
-        if not self._wants_likeliest:
+        if not self.only_likeliest:
             return step.run(token_ids, positions, batch)
         found = step.run_for_likeliest(token_ids, positions, batch)
         if isinstance(found, torch.Tensor):

@@ -149,7 +149,7 @@ def test_who_asks_a_runner_for_logits_has_all_of_them(tmp_path: Path) -> None:
     drive.step(1000)
     drive.step(1000)
     assert len(narrow) == 1
-    assert not runner._wants_likeliest
+    assert not runner.only_likeliest
 
 
 def test_heads_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
