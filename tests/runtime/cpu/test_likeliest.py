@@ -8,10 +8,11 @@ import torch
 from pagedchat import LLM, SamplingParams
 from pagedchat.engine.sampling_params import StructuredOutputsParams
 from pagedchat.engine.sequence import Sequence
+from pagedchat.jit.cpu.pool import Program
 from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import CpuLinear
-from pagedchat.ops.cpu.product import Product
+from pagedchat.ops.cpu.product import Product, ProductInputs, Rows, product_jobs
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.runtime.cpu import likeliest
 from pagedchat.runtime.cpu.likeliest import LikeliestTokens, objection_to
@@ -150,6 +151,31 @@ def test_who_asks_a_runner_for_logits_has_all_of_them(tmp_path: Path) -> None:
     drive.step(1000)
     assert len(narrow) == 1
     assert not runner.only_likeliest
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_rows", [1, 11])
+def test_biases_count(dtype: torch.dtype, num_rows: int) -> None:
+    kernels = cpu_kernels()
+    assert kernels is not None
+    torch.manual_seed(num_rows)
+    head = Product(torch.randn(700, 128).to(dtype), 20 * torch.randn(700))
+    rows, logits, inputs = (
+        torch.randn(num_rows, 128),
+        torch.empty(num_rows, 700),
+        ProductInputs.for_rows(num_rows, 128),
+    )
+    place, output = Rows(rows.data_ptr(), 128), Rows(logits.data_ptr(), 700)
+    tokens = LikeliestTokens(kernels, head, None, place, inputs, logits)
+    Program(kernels.pool, tokens.jobs(num_rows)).run()
+    found = tokens.find(num_rows)
+    assert found is not None
+    kept = found.logits.clone()
+    jobs = product_jobs(kernels, (head,), place, output, num_rows, inputs)
+    Program(kernels.pool, [job for _, job in jobs]).run()
+    assert torch.equal(kept, logits[:, found.token_ids])
+    assert torch.equal(found.token_ids[kept.max(dim=1).indices], logits.max(dim=1).indices)
+    assert len(found.token_ids) < 350
 
 
 def test_heads_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
