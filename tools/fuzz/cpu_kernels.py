@@ -1,5 +1,6 @@
 """CPU kernels: files of theirs that others wrote are whole or not there, threads do each unit once however work is
-cut up, and numbers of any size in one row are no other row's business.
+cut up, numbers of any size in one row are no other row's business, and by whatever way the most likely tokens are
+found they are the same.
 """
 
 import ctypes
@@ -17,10 +18,13 @@ from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.library import Library
 from pagedchat.jit.cpu.pool import Job, Pool, Program
 from pagedchat.jit.cpu.target import host_target
+from pagedchat.ops.cpu.bounded_copy import GROUP
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import FEW_ROWS, CpuLinear
+from pagedchat.ops.cpu.product import Product, ProductInputs, Rows, product_jobs
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.private_files import make_folder
+from pagedchat.runtime.cpu.likeliest import LikeliestTokens
 from tests.faults.counting import module_that_counts
 from tools.fuzz.target import Target
 
@@ -114,6 +118,35 @@ def _check_product(example: tuple[str, int, int, list[list[float]]]) -> None:
             assert bool(((result - exact).abs() <= room).all()), "numbers that are far off"
 
 
+@st.composite
+def _heads(draw: st.DrawFn) -> tuple[str, int, int, list[list[float]]]:
+    """Type, width, columns and the beginnings of rows."""
+    rows = draw(st.lists(st.lists(_FLOATS, min_size=1, max_size=9), min_size=1, max_size=12))
+    return draw(st.sampled_from(_FORMATS[:2])), GROUP * draw(st.integers(1, 4)), draw(st.integers(200, 900)), rows
+
+
+def _check_likeliest(example: tuple[str, int, int, list[list[float]]]) -> None:
+    form, width, columns, beginnings = example
+    kernels = cpu_kernels()
+    if kernels is None:
+        return
+    weight = torch.randn(columns, width, generator=torch.Generator().manual_seed(width + columns))
+    head = Product(weight.to(getattr(torch, form)), None)
+    rows = torch.tensor([[row[i % len(row)] for i in range(width)] for row in beginnings])
+    num_rows, inputs, logits = len(rows), ProductInputs.for_rows(len(rows), width), torch.empty(len(rows), columns)
+    place, output = Rows(rows.data_ptr(), width), Rows(logits.data_ptr(), columns)
+    tokens = LikeliestTokens(kernels, head, None, place, inputs, logits)
+    Program(kernels.pool, tokens.jobs(num_rows)).run()
+    found = tokens.find(num_rows)
+    if found is None:
+        return
+    Program(kernels.pool, [job for _, job in product_jobs(kernels, (head,), place, output, num_rows, inputs)]).run()
+    for dtype in (torch.float32, torch.bfloat16):
+        chosen = found.token_ids[found.logits.to(dtype).max(dim=1).indices]
+        assert torch.equal(chosen, logits.to(dtype).max(dim=1).indices), "another token"
+    assert torch.equal(found.logits, logits[:, found.token_ids]), "other bits"
+
+
 TARGETS = (
     Target("kernel files", _damages(), _check_file),
     Target(
@@ -126,4 +159,5 @@ TARGETS = (
         _check_pool,
     ),
     Target("kernel numbers", _products(), _check_product, seconds=20.0),
+    Target("most likely tokens", _heads(), _check_likeliest, seconds=20.0),
 )

@@ -18,6 +18,7 @@ from pagedchat.ops.cpu.attention import write_attention
 from pagedchat.ops.cpu.dense_elements import DenseElement, bf16_element
 from pagedchat.ops.cpu.dense_product import write_dense_product
 from pagedchat.ops.cpu.heads import write_heads
+from pagedchat.ops.cpu.likely_columns import write_likely_columns
 from pagedchat.ops.cpu.long_product import write_long_product
 from pagedchat.ops.cpu.prompt_attention import write_prompt_attention
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
@@ -82,6 +83,11 @@ class CpuKernels:
         return tiles_are_fast(self.target)
 
     @property
+    def has_fast_bytes(self) -> bool:
+        """Whether products of bytes are faster than those of floats by as much as bytes are smaller."""
+        return self.target.dot == "vnni512"
+
+    @property
     def zero_of_8_bits(self) -> int:
         """See `packing.packed_weight`."""
         return zero_of(self.target, 8)
@@ -106,6 +112,7 @@ def module_texts(target: CpuTarget) -> list[str]:
     write_rows(others, target)
     write_heads(others)
     write_attention(others)
+    write_likely_columns(others)
     texts = [str(products), str(quantized), str(others)]
     if is_wide(target):
         many = Module()

@@ -2,13 +2,16 @@
 with prompts through `CpuPrompts`, and what neither knows through the model's modules.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import torch
 
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
+from pagedchat.engine.sequence import Sequence
 from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cpu.kernels import cpu_kernels
-from pagedchat.runtime.attention.backend import AttentionBackend
+from pagedchat.runtime.attention.backend import AttentionBackend, AttentionBatch
 from pagedchat.runtime.attention.timed_backend import TimedBackend
 from pagedchat.runtime.attention.torch_backend import TorchAttention
 from pagedchat.runtime.cpu.objections import objection_to
@@ -28,10 +31,23 @@ class CpuModelRunner(NativeModelRunner):
         self._tried = False
         self.whole_steps = True
         """Whether batches go through whole steps, where the model has them."""
+        self.only_likeliest = False
+        """Whether nothing but the most likely token of each row is asked for, in this step."""
+        self._candidates: torch.Tensor | None = None
+        """Token of each column of the logits of this step; None: all tokens have one."""
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        """See `engine.output.ModelRunner`."""
+        self.only_likeliest = self.samples and wants_likeliest(part.sequence for part in batch.scheduled)
+        try:
+            return super().execute(batch)
+        finally:
+            self.only_likeliest = False
 
     @torch.inference_mode()
     def forward(self, inputs: BatchInputs) -> torch.Tensor:
         """See `NativeModelRunner`."""
+        self._candidates = None
         logits = self._whole_step(inputs) if self.whole_steps else None
         return super().forward(inputs) if logits is None else logits.to(self.backend.shape.dtype)
 
@@ -45,8 +61,26 @@ class CpuModelRunner(NativeModelRunner):
             if prompts is None or not prompts.takes(len(token_ids)):
                 return None
             return prompts.run_prompts(token_ids, positions, batch, inputs.last_rows)
-        logits = self.step.run(token_ids, positions, batch)
+        logits = self._of_decodes(self.step, token_ids, positions, batch)
         return logits[inputs.last_rows] if len(inputs.last_rows) < len(logits) else logits
+
+    def _of_decodes(
+        self, step: CpuStep, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch
+    ) -> torch.Tensor:
+        """Logits of all rows, of `_candidates` where there are any."""
+        if not self.only_likeliest:
+            return step.run(token_ids, positions, batch)
+        found = step.run_for_likeliest(token_ids, positions, batch)
+        if isinstance(found, torch.Tensor):
+            return found
+        self._candidates = found.token_ids
+        return found.logits
+
+    def _sample(self, logits: torch.Tensor, batch: SchedulerOutput, inputs: BatchInputs) -> list[int]:
+        if self._candidates is None:
+            return super()._sample(logits, batch, inputs)
+        token_ids: list[int] = self._candidates[logits.max(dim=-1).indices].tolist()
+        return token_ids
 
     @property
     def step(self) -> CpuStep | None:
@@ -74,3 +108,16 @@ class CpuModelRunner(NativeModelRunner):
             self._step = CpuStep(kernels, model, caches, cache.shape.block_size)
             if cache.shape.kind is None:
                 self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size)
+
+
+def wants_likeliest(sequences: Iterable[Sequence]) -> bool:
+    """Whether the most likely token is all that any of them asks for: nothing is drawn, ruled out or told of."""
+    params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
+    return all(
+        each.greedy
+        and not each.penalises
+        and not each.has_rules
+        and each.logprobs is None
+        and each.prompt_logprobs is None
+        for each in params
+    )

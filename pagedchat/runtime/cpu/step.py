@@ -7,6 +7,7 @@ Knows the model's modules and the cache by token; knows no scheduler. What it do
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -33,7 +34,9 @@ from pagedchat.ops.cpu.product import (
     product_jobs,
 )
 from pagedchat.runtime.attention.backend import AttentionBatch
+from pagedchat.runtime.cpu.likeliest import Likeliest, LikeliestTokens, objection_to
 from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
+from pagedchat.runtime.loading.device import available_memory
 
 PART_TOKENS = 1024
 """Of a sequence, that a thread attends to at a time: of one long chat all threads have some."""
@@ -99,6 +102,8 @@ class CpuStep:
         self._final_norm = None if model.norm is None else _norm_of(model.norm)
         self._head = products_of(model.head)
         self._programs: dict[tuple[int, ...], _Made] = {}
+        self._likeliest: LikeliestTokens | None = None
+        self._has_tried_likeliest = False
         self._rotaries = [rotary for rotary in model.rotaries if isinstance(rotary, RotaryEmbedding)]
         self._parts = 1
         self._of_parts, self._statistics = torch.empty(0), torch.empty(0)
@@ -135,17 +140,50 @@ class CpuStep:
             token_ids, positions: `[num_rows]`, int64; at most `most_rows`.
             batch: the sequences, with one token each.
         """
+        num_rows = self._lay_out(token_ids, positions, batch)
+        self._run(self._made((num_rows, self._parts), lambda: self.jobs(num_rows)))
+        return self._logits[:num_rows]
+
+    def run_for_likeliest(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch
+    ) -> Likeliest | torch.Tensor:
+        """Tokens among which the most likely ones are, and their logits; or all logits, where that is quicker.
+        Arguments as those of `run`."""
+        tokens = self._likeliest_tokens()
+        if tokens is None or tokens.is_resting:
+            return self.run(token_ids, positions, batch)
+        num_rows = self._lay_out(token_ids, positions, batch)
+        self._run(self._made((num_rows, self._parts, 1), lambda: self._jobs_for_likeliest(tokens, num_rows)))
+        found = tokens.find(num_rows)
+        if found is not None:
+            return found
+        self._made((num_rows,), lambda: self._head_jobs(num_rows)).program.run()
+        return self._logits[:num_rows]
+
+    def _lay_out(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch) -> int:
+        """All that jobs read; -> the number of rows."""
         num_rows = len(token_ids)
         self._write_rows(token_ids, positions, batch.slot_mapping)
         self._lens[:num_rows] = torch.tensor(batch.seq_lens)
         self._write_tables(batch.block_tables)
         self._write_runs(batch)
         self._take_parts(num_rows, max(batch.seq_lens))
-        made = self._made((num_rows, self._parts), lambda: self.jobs(num_rows))
+        return num_rows
+
+    def _run(self, made: _Made) -> None:
         for index in made.attention:
             made.program.set_units(index, self._attend_units())
         made.program.run()
-        return self._logits[:num_rows]
+
+    def _likeliest_tokens(self) -> LikeliestTokens | None:
+        """Made when they are first wanted; None where that is not worth while."""
+        if not self._has_tried_likeliest:
+            self._has_tried_likeliest = True
+            if not objection_to(self._head, self._kernels, available_memory()):
+                memory = _rows(self._hidden), self._inputs, self._logits
+                with suppress(ValueError):  # a weight with numbers that are none
+                    self._likeliest = LikeliestTokens(self._kernels, self._head[0], self._final_norm, *memory)
+        return self._likeliest
 
     def _made(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> _Made:
         """Of what does not change while the memory stays, once."""
@@ -194,6 +232,9 @@ class CpuStep:
     def jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         """What a step of so many rows does, in order, each with a name for what is done."""
         return [*self._layers_jobs(num_rows), *self._head_jobs(num_rows)]
+
+    def _jobs_for_likeliest(self, tokens: LikeliestTokens, num_rows: int) -> list[tuple[str, Job]]:
+        return [*self._layers_jobs(num_rows), *(("likeliest tokens", job) for job in tokens.jobs(num_rows))]
 
     def _layers_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         jobs: list[tuple[str, Job]] = []
