@@ -136,6 +136,7 @@ def _check_likeliest(example: tuple[str, int, int, list[list[float]]]) -> None:
     num_rows, inputs, logits = len(rows), ProductInputs.for_rows(len(rows), width), torch.empty(len(rows), columns)
     place, output = Rows(rows.data_ptr(), width), Rows(logits.data_ptr(), columns)
     tokens = LikeliestTokens(kernels, head, None, place, inputs, logits)
+    assert tokens.is_ready()  # so small a head is copied at once
     Program(kernels.pool, tokens.jobs(num_rows)).run()
     found = tokens.find(num_rows)
     if found is None:

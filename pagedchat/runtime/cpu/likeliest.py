@@ -12,13 +12,16 @@ import torch
 
 from pagedchat.jit.cpu.pool import Job, Program
 from pagedchat.models.cpu_linear import MEMORY_SHARE
-from pagedchat.ops.cpu.bounded_copy import GROUP, bounded_copy
+from pagedchat.ops.cpu.bounded_copy import GROUP, BoundedCopy, CopyInMaking
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
 
 LEAST_BYTES = 8 << 20
 """Of a head for which that is worth while."""
+
+COPIED_AT_ONCE = 1 << 22
+"""Elements of a head that are copied in one step: some 20 ms of processor time."""
 
 _FEWEST = 32
 """Columns that are multiplied once more, rounded up to it, or to twice, four times and so on as many."""
@@ -49,9 +52,6 @@ class LikeliestTokens:
         rows: where they are.
         inputs: memory for its inputs.
         logits: float32 `[most_rows, vocab_size]`, memory for what the copy says.
-
-    Raises:
-        ValueError: the head has numbers that 8 bits cannot stand for.
     """
 
     def __init__(
@@ -66,28 +66,36 @@ class LikeliestTokens:
         self._kernels, self._head, self._norm, self._rows = kernels, head, norm, rows
         self._inputs, self._logits = inputs, logits
         assert isinstance(head.weight, torch.Tensor)  # noqa: S101 - `objection_to` has looked
-        self._bounded = bounded_copy(head.weight, kernels.zero_of_8_bits)
-        self._copy = Product(self._bounded.packed, head.bias)
+        self._in_making: CopyInMaking | None = CopyInMaking(head.weight, kernels.zero_of_8_bits)
+        self._copy: BoundedCopy | None = None
+        """None until it is there, or for ever where the head has numbers that 8 bits cannot stand for."""
         self._marks = torch.zeros(-(-head.out_features // 8) * 8, dtype=torch.uint8)
         self._some: dict[int, tuple[Product, torch.Tensor]] = {}
         """Number of columns -> memory for them, and for results."""
         self._programs: dict[tuple[int, int], Program] = {}
         self._pause = 0
 
-    @property
-    def nbytes(self) -> int:
-        """That all this takes."""
-        return self._bounded.nbytes
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether nothing is to be tried in this step; to be asked once in each."""
+    def is_ready(self) -> bool:
+        """Whether this is to be tried in a step; to be asked once in each, since until the copy is there some of it
+        is made each time."""
+        if self._in_making is not None:
+            self._go_on(self._in_making)
         self._pause = max(0, self._pause - 1)
-        return self._pause > 0
+        return self._copy is not None and not self._pause
+
+    def _go_on(self, making: CopyInMaking) -> None:
+        try:
+            self._copy = making.go_on(COPIED_AT_ONCE)
+        except ValueError:
+            self._in_making = None
+        if self._copy is not None:
+            self._in_making = None
 
     def jobs(self, num_rows: int) -> list[Job]:
         """What marks the columns, when the rows are there."""
-        copy, bounded, inputs = self._copy, self._bounded, self._inputs
+        bounded, inputs = self._copy, self._inputs
+        assert bounded is not None  # noqa: S101 - `is_ready` was asked
+        copy = Product(bounded.packed, self._head.bias)
         output = Rows(self._logits.data_ptr(), self._logits.shape[1])
         multiply = product_jobs(self._kernels, (copy,), self._rows, output, num_rows, inputs, norm=self._norm)
         is_rounded = self._head.sink(self._kernels, num_rows) == "rounded"

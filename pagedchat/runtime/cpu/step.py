@@ -7,7 +7,6 @@ Knows the model's modules and the cache by token; knows no scheduler. What it do
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -150,7 +149,7 @@ class CpuStep:
         """Tokens among which the most likely ones are, and their logits; or all logits, where that is quicker.
         Arguments as those of `run`."""
         tokens = self._likeliest_tokens()
-        if tokens is None or tokens.is_resting:
+        if tokens is None or not tokens.is_ready():
             return self.run(token_ids, positions, batch)
         num_rows = self._lay_out(token_ids, positions, batch)
         self._run(self._made((num_rows, self._parts, 1), lambda: self._jobs_for_likeliest(tokens, num_rows)))
@@ -181,8 +180,7 @@ class CpuStep:
             self._has_tried_likeliest = True
             if not objection_to(self._head, self._kernels, available_memory()):
                 memory = _rows(self._hidden), self._inputs, self._logits
-                with suppress(ValueError):  # a weight with numbers that are none
-                    self._likeliest = LikeliestTokens(self._kernels, self._head[0], self._final_norm, *memory)
+                self._likeliest = LikeliestTokens(self._kernels, self._head[0], self._final_norm, *memory)
         return self._likeliest
 
     def _made(self, key: tuple[int, ...], jobs: Callable[[], list[tuple[str, Job]]]) -> _Made:

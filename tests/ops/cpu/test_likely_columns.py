@@ -4,12 +4,18 @@ import pytest
 import torch
 
 from pagedchat.jit.cpu.pool import Job, Program
-from pagedchat.ops.cpu.bounded_copy import GROUP, bounded_copy
+from pagedchat.ops.cpu.bounded_copy import GROUP, BoundedCopy, CopyInMaking
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.product import Product, ProductInputs, Rows, float_bits
 
 COLUMNS = [5, 16, 100, 1000, 4097]
 ROUNDED = 2.0**-8
+
+
+def bounded_copy(weight: torch.Tensor, zero_of_8_bits: int) -> BoundedCopy:
+    copy = CopyInMaking(weight, zero_of_8_bits).go_on(1 << 40)
+    assert copy is not None
+    return copy
 
 
 def marked(kernels: CpuKernels, weight: torch.Tensor, rows: torch.Tensor, rounding: float) -> torch.Tensor:

@@ -167,6 +167,7 @@ def test_biases_count(dtype: torch.dtype, num_rows: int) -> None:
     )
     place, output = Rows(rows.data_ptr(), 128), Rows(logits.data_ptr(), 700)
     tokens = LikeliestTokens(kernels, head, None, place, inputs, logits)
+    assert tokens.is_ready()  # so small a head is copied at once
     Program(kernels.pool, tokens.jobs(num_rows)).run()
     found = tokens.find(num_rows)
     assert found is not None
@@ -191,3 +192,26 @@ def test_heads_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "multiple" in objection_to((Product(torch.randn(512, 96), None),), kernels, 1 << 30)
     monkeypatch.setattr(likeliest, "LEAST_BYTES", 1 << 30)
     assert "small" in objection_to((floats,), kernels, 1 << 40)
+
+
+def test_a_copy_is_made_in_pieces_that_steps_do_not_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = cpu_kernels()
+    assert kernels is not None
+    monkeypatch.setattr(likeliest, "COPIED_AT_ONCE", 100 * 128)
+    head = Product(torch.randn(520, 128), None)
+    rows, logits, inputs = torch.randn(3, 128), torch.empty(3, 520), ProductInputs.for_rows(3, 128)
+    tokens = LikeliestTokens(kernels, head, None, Rows(rows.data_ptr(), 128), inputs, logits)
+    assert [tokens.is_ready() for _ in range(7)] == [False] * 5 + [True] * 2
+    Program(kernels.pool, tokens.jobs(3)).run()
+    found = tokens.find(3)
+    assert found is not None
+    assert torch.equal(found.token_ids[found.logits.max(dim=1).indices], (rows @ head.weight.T).max(dim=1).indices)
+
+
+def test_a_head_with_numbers_that_are_none_has_no_copy() -> None:
+    kernels = cpu_kernels()
+    assert kernels is not None
+    head = Product(torch.full((64, 128), float("inf")), None)
+    rows, logits, inputs = torch.randn(1, 128), torch.empty(1, 64), ProductInputs.for_rows(1, 128)
+    tokens = LikeliestTokens(kernels, head, None, Rows(rows.data_ptr(), 128), inputs, logits)
+    assert not any(tokens.is_ready() for _ in range(3))
