@@ -8,7 +8,6 @@ runs beside it.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import sub
 from typing import Any
 
 import torch
@@ -21,10 +20,10 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.ahead import RunningStep
 from pagedchat.runtime.graphs.decode.beam_store import BeamStore
 from pagedchat.runtime.graphs.decode.beams import BeamSteps
-from pagedchat.runtime.graphs.decode.buckets import Bucket, bucket_of, rows_for, shared_bucket, verify_bucket
+from pagedchat.runtime.graphs.decode.buckets import Bucket, rows_for
 from pagedchat.runtime.graphs.decode.done import Done
+from pagedchat.runtime.graphs.decode.new_steps import NewSteps
 from pagedchat.runtime.graphs.decode.ruled import RuledSteps
-from pagedchat.runtime.graphs.decode.sharing import share_rows
 from pagedchat.runtime.graphs.decode.state_buffers import HISTORY_LEN, StateBuffers
 from pagedchat.runtime.graphs.decode.store import Serving, StepStore
 from pagedchat.runtime.graphs.decode.told import ToldSteps, keeps_logits
@@ -33,8 +32,7 @@ from pagedchat.runtime.graphs.decode.verify_steps import VerifySteps
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.step.block_moves import apply_block_ops
-from pagedchat.runtime.step.logprobs import asked_of
-from pagedchat.runtime.step.sampler import Choice, any_ruled, choice_for
+from pagedchat.runtime.step.sampler import Choice
 from pagedchat.runtime.step.sizes import StepSizes
 
 PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
@@ -68,11 +66,12 @@ class DecodeSteps:
         self._backend = backend
         self.dtype = backend.shape.dtype
         """Of what steps compute."""
-        self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
+        self._max_num_seqs = sizes.num_seqs
         largest, vocab_size = Bucket(sizes.num_seqs, sizes.model_len), model.vocab_size
         self._buffers = StateBuffers(largest, backend.shape.block_size, backend.device, vocab_size)
         self.store = StepStore(model, backend, self._buffers, sizes.model_len, at_first_use=at_first_use)
         """What is captured."""
+        self._new = NewSteps(self.store, self._buffers, backend, sizes)
         self.verifies = VerifySteps(self.store, self._buffers, backend, sizes)
         """Runs batches with drafts, in the same memory."""
         self._uploads = Uploads(self._buffers)
@@ -86,9 +85,8 @@ class DecodeSteps:
         self._ahead: RunningStep | None = None
         self._run: DecodeRun | None = None
         """That of the batch begun last."""
-        self._number = 0
         on_gpu = backend.device.type == "cuda"
-        # One more than numbers that a step may have behind another: see `_following`.
+        # One more than numbers that a step may have behind another: see `NewSteps.following`.
         self._events = [Done(backend.device) for _ in range(HISTORY_LEN + 1 if on_gpu else 0)]
         self.num_replays = self.num_ahead = 0
         """Steps run, and those of them that were begun ahead and asked for."""
@@ -108,7 +106,7 @@ class DecodeSteps:
 
         Not to be called during a step. `quietly` as in `BuildAhead`.
         """
-        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
+        bucket = self._new.bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return None if bucket is None else self.store.build_ahead(bucket, PREPARED, quietly=quietly)
 
@@ -120,13 +118,13 @@ class DecodeSteps:
         Returns:
             Whether that went well.
         """
-        bucket = self._bucket(num_seqs, context_len, reads_rows=reads_rows)
+        bucket = self._new.bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
         return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
 
     def want(self, num_seqs: int, context_len: int) -> None:
         """Have what serves such batches made beside whatever runs."""
-        bucket = self._bucket(num_seqs, context_len)
+        bucket = self._new.bucket(num_seqs, context_len)
         if bucket is not None:
             for choice in PREPARED:
                 self.store.note((bucket, choice))
@@ -146,7 +144,7 @@ class DecodeSteps:
         if any(part.is_row or not _is_single(part) for part in parts):
             return []
         starts = [part.start for part in parts]
-        if self._first_step([part.sequence for part in parts], starts, self.store.there) is not None:
+        if self._new.find([part.sequence for part in parts], starts, self.store.there) is not None:
             return [parts]
         half = len(parts) // 2
         first = self.pieces(parts[:half]) if half else []
@@ -211,7 +209,7 @@ class DecodeSteps:
         going = [] if before is None else before.going_on(False)
         if going is None or (before is not None and not before.is_plain):
             return None
-        running = self._following(before, going, sequences)
+        running = self._new.following(before, going, sequences)
         if running is None or not running.may_begin():
             return None
         self._tell_of(running)
@@ -267,7 +265,7 @@ class DecodeSteps:
             return None
         starts = [part.start for part in parts]
         reads_rows = any(part.is_row for part in parts)
-        running = self._first_step([part.sequence for part in parts], starts, find, reads_rows=reads_rows)
+        running = self._new.find([part.sequence for part in parts], starts, find, reads_rows=reads_rows)
         if running is None:
             return None
         apply_block_ops(self._backend, batch.block_ops)
@@ -285,60 +283,6 @@ class DecodeSteps:
         num_asked = sum(params.logprobs is not None for params in running.params)
         if running.beams is None or num_asked > running.beams.num_beams:
             self._told.ask(running)
-
-    def _first_step(
-        self,
-        sequences: list[Sequence],
-        starts: list[int],
-        find: Callable[[Bucket, Choice], Serving | None],
-        *,
-        reads_rows: bool = False,
-    ) -> RunningStep | None:
-        """What decodes of tokens at these positions are to the device; None if they are too many for it, or if
-        nothing serves them, by now or at all."""
-        tables = [sequence.block_table for sequence in sequences]
-        lens = [start + 1 for start in starts]
-        bucket = self._bucket(len(sequences), max(lens), reads_rows=reads_rows)
-        if bucket is None:
-            return None
-        sharing = None if reads_rows else self._backend.sharing
-        shared = share_rows(tables, lens, self._backend.shape.block_size, sharing)
-        if shared is not None:
-            longest_own = max(map(sub, lens, shared.own_starts))
-            bucket = shared_bucket(bucket, shared.num_groups, longest_own)
-        serving = find(bucket, choice_for(sequences))
-        wants_logits = any_ruled(sequences) or asked_of(sequences)
-        if serving is not None and wants_logits and not keeps_logits(serving.step):
-            serving = find(bucket, "drawn")
-        if serving is None:
-            return None
-        if serving.bucket.num_groups == 0:
-            shared = None
-        return RunningStep(
-            bucket=serving.bucket,
-            step=serving.step,
-            number=self._next_number(),
-            choice=serving.choice,
-            asked_rows=bucket.num_seqs,
-            rows=list(range(len(sequences))) if shared is None else shared.rows,
-            sequences=sequences,
-            params=[sequence.sampling_params for sequence in sequences],
-            seeds=[sequence.seed for sequence in sequences],
-            starts=starts,
-            tables=[table.copy() for table in tables],
-            shared=shared,
-            own_starts=[] if shared is None else shared.own_starts,
-        )
-
-    def _bucket(self, num_seqs: int, longest: int, *, reads_rows: bool = False) -> Bucket | None:
-        if reads_rows:
-            return verify_bucket(num_seqs, longest, self._max_num_seqs, self._model_len)
-        one_turn = self.store.one_turn(num_seqs)
-        return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
-
-    def _next_number(self) -> int:
-        self._number += 1
-        return self._number
 
     def _replay(self, running: RunningStep) -> None:
         step = running.step
@@ -395,7 +339,7 @@ class DecodeSteps:
             self._uploads.places(running, following)
         elif running.grown:
             self._uploads.tables(running, following)
-        following.number = self._next_number()
+        following.number = self._new.next_number()
         following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)
@@ -406,41 +350,13 @@ class DecodeSteps:
         """Begin the step after in a bucket of its own, of those who go on: fewer rows do by now, or more context is
         wanted. The device, which has the tokens first, would wait while the host lays all of that out."""
         going = running.going_on(has_room)
-        following = self._following(running, going, []) if going else None
+        following = self._new.following(running, going, []) if going else None
         if following is None or not following.may_begin(True):
             return
         self._tell_of(following)
         self._uploads.tokens_of(running, [running.rows[i] for i in going or ()], following)
         self._ahead = following
         self._replay(following)
-
-    def _following(
-        self, before: RunningStep | None, going: list[int], newcomers: list[Sequence]
-    ) -> RunningStep | None:
-        """The step of those that go on after another one, and of newcomers; None where there is none by now.
-
-        Args:
-            before: that step.
-            going: which of its sequences.
-            newcomers: their prompts are computed beside it.
-        """
-        sequences, starts = [*newcomers], [len(sequence.token_ids) for sequence in newcomers]
-        if before is not None:
-            sequences = [before.sequences[i] for i in going] + sequences
-            starts = [before.starts[i] + 1 for i in going] + starts
-        if any(sequence.sampling_params.follows_tokens for sequence in sequences):
-            return None
-        # Beside decodes nobody waits for first tokens alone: the next batch captures, or waits for, what it lacks.
-        find = self.store.at_hand if before is None else self.store.own
-        following = self._first_step(sequences, starts, find)
-        if following is None or before is None:
-            return following
-        following.taken = going
-        for _ in range(HISTORY_LEN):
-            if not self._buffers.share_history(before.bucket, before.number, following.bucket, following.number):
-                return following
-            following.number = self._next_number()
-        return None  # its tokens would be lost to those of this one
 
 
 def _is_single(part: ScheduledSequence) -> bool:
