@@ -74,14 +74,20 @@ _SMALL_BATCH = (
 # --- weights that stream --------------------------------------------------------------------------------
 
 _STREAM: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "NORM": NORMS}
-_MANY_ROWS = 50_000
-"""Of a weight: as many as a ring can have under way."""
+_MANY_ROWS, _VOCABULARY_ROWS = 49_000, 128_256
+"""Of a weight: as many as a ring can have under way, and of one whose ring has less under way."""
 
 
-def _ring(in_features: int, form: WeightForm = WHOLE, num_tokens: int = 1, **where: tuple[int]) -> Tuning:
+def _ring(
+    in_features: int,
+    form: WeightForm = WHOLE,
+    num_tokens: int = 1,
+    num_rows: int = _MANY_ROWS,
+    **where: tuple[int],
+) -> Tuning:
     plan = plan_stream(
         in_features,
-        _MANY_ROWS,
+        num_rows,
         num_tokens,
         normed=False,
         num_multiprocessors=H200_MULTIPROCESSORS,
@@ -92,8 +98,8 @@ def _ring(in_features: int, form: WeightForm = WHOLE, num_tokens: int = 1, **whe
     return Tuning({"IN_FEATURES": in_features, **plan.constants}, where)
 
 
-_STREAM_TUNINGS = (_ring(14336, NORM=(0,)), _ring(2560), _ring(896))
-"""Long rows whose units are made together, rows with a last stage that is short, rows of one stage."""
+_LONG_AND_SHORT = (_ring(14336, NORM=(0,)), _ring(896))
+"""Rows whose units are made together, and rows of one stage; those of 2,560 have a last stage that is short."""
 _FEW_BITS_TUNINGS = (
     _ring(2048, WeightForm("fp8", 128), num_tokens=MAX_TOKENS),
     _ring(4096, WeightForm("int4", 128, has_minimums=True)),
@@ -105,10 +111,14 @@ _STREAMED = tuple(
         (stem,),
         Use.CAPTURED_STEPS,
         {**_STREAM, **of_its_own},
-        _STREAM_TUNINGS + _FEW_BITS_TUNINGS + ((_in_part(_STREAM_TUNINGS[-1]),) if of_its_own is _QKV else ()),
+        tunings + _FEW_BITS_TUNINGS,
         (NO_BULK_COPIES,),
     )
-    for stem, of_its_own in (("streamed_linear", _LINEAR), ("streamed_qkv", _QKV), ("streamed_vocabulary", {}))
+    for stem, of_its_own, tunings in (
+        ("streamed_linear", _LINEAR, (*_LONG_AND_SHORT, _ring(2560))),
+        ("streamed_qkv", _QKV, (*_LONG_AND_SHORT, _ring(2560), _in_part(_LONG_AND_SHORT[-1]))),
+        ("streamed_vocabulary", {}, (*_LONG_AND_SHORT, _ring(2560, num_rows=_VOCABULARY_ROWS))),
+    )
 )
 
 # --- products by warpgroups -----------------------------------------------------------------------------
