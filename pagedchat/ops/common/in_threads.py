@@ -25,7 +25,8 @@ def one_thread() -> Iterator[int]:
 
 
 def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int], None] = lambda _: None) -> None:
-    """Do all pieces, as many at a time as torch has threads.
+    """Do all pieces, as many at a time as torch has threads. There torch is in inference mode if it is here: tensors
+    made in that mode may not be written to outside of it.
 
     Args:
         starts: what each piece is known by.
@@ -38,6 +39,12 @@ def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int],
                 work(start)
                 done(start)
             return
+        infers = torch.is_inference_mode_enabled()
+
+        def work_likewise(start: int) -> None:
+            with torch.inference_mode(infers):
+                work(start)
+
         with ThreadPoolExecutor(num_threads) as threads:
-            for start, _ in zip(starts, threads.map(work, starts), strict=True):
+            for start, _ in zip(starts, threads.map(work_likewise, starts), strict=True):
                 done(start)

@@ -13,6 +13,7 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import CpuLinear
 from pagedchat.ops.cpu.product import Product, ProductInputs, Rows, product_jobs
+from pagedchat.ops.quantized import quantize as quantize_module
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.runtime.cpu import likeliest
 from pagedchat.runtime.cpu.likeliest import LikeliestTokens, objection_to
@@ -198,10 +199,13 @@ def test_a_copy_is_made_in_pieces_that_steps_do_not_wait_for(monkeypatch: pytest
     kernels = cpu_kernels()
     assert kernels is not None
     monkeypatch.setattr(likeliest, "COPIED_AT_ONCE", 100 * 128)
+    monkeypatch.setattr(quantize_module, "_ELEMENTS_AT_ONCE", 32 * 128)  # several threads make a piece
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     head = Product(torch.randn(520, 128), None)
     rows, logits, inputs = torch.randn(3, 128), torch.empty(3, 520), ProductInputs.for_rows(3, 128)
-    tokens = LikeliestTokens(kernels, head, None, Rows(rows.data_ptr(), 128), inputs, logits)
-    assert [tokens.is_ready() for _ in range(7)] == [False] * 5 + [True] * 2
+    with torch.inference_mode():  # as in a step
+        tokens = LikeliestTokens(kernels, head, None, Rows(rows.data_ptr(), 128), inputs, logits)
+        assert [tokens.is_ready() for _ in range(7)] == [False] * 5 + [True] * 2
     Program(kernels.pool, tokens.jobs(3)).run()
     found = tokens.find(3)
     assert found is not None
