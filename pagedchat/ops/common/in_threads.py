@@ -25,8 +25,8 @@ def one_thread() -> Iterator[int]:
 
 
 def in_threads(starts: range, work: Callable[[int], None], done: Callable[[int], None] = lambda _: None) -> None:
-    """Do all pieces, as many at a time as torch has threads. There torch is in inference mode if it is here: tensors
-    made in that mode may not be written to outside of it.
+    """Do all pieces, as many at a time as torch has threads. There torch is in inference mode if it is here:
+    tensors made in that mode may not be written to outside of it.
 
     Args:
         starts: what each piece is known by.
