@@ -339,7 +339,7 @@ class DecodeSteps:
             self._uploads.places(running, following)
         elif running.grown:
             self._uploads.tables(running, following)
-        following.number = self._new.next_number()
+        following.number = self._buffers.next_number()
         following.waits = following.ruled is not None and following.ruled.follows_tokens
         self._ahead = following
         self._replay(following)

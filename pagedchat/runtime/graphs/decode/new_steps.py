@@ -19,7 +19,7 @@ from pagedchat.runtime.step.sizes import StepSizes
 
 
 class NewSteps:
-    """Finds steps for decodes, and numbers them.
+    """Finds steps for decodes.
 
     Args:
         store: what is captured.
@@ -31,7 +31,6 @@ class NewSteps:
     def __init__(self, store: StepStore, buffers: StateBuffers, backend: CudaAttention, sizes: StepSizes) -> None:
         self._store, self._buffers, self._backend = store, buffers, backend
         self._max_num_seqs, self._model_len = sizes.num_seqs, sizes.model_len
-        self._number = 0
 
     def find(
         self,
@@ -64,7 +63,7 @@ class NewSteps:
         return RunningStep(
             bucket=serving.bucket,
             step=serving.step,
-            number=self.next_number(),
+            number=self._buffers.next_number(),
             choice=serving.choice,
             asked_rows=bucket.num_seqs,
             rows=list(range(len(sequences))) if shared is None else shared.rows,
@@ -88,11 +87,6 @@ class NewSteps:
             return verify_bucket(num_seqs, longest, self._max_num_seqs, self._model_len)
         one_turn = self._store.one_turn(num_seqs)
         return bucket_of(num_seqs, longest, self._max_num_seqs, self._model_len, one_turn)
-
-    def next_number(self) -> int:
-        """Of a step that is about to be begun."""
-        self._number += 1
-        return self._number
 
     def following(
         self, before: RunningStep | None, going: list[int], newcomers: list[Sequence]
@@ -119,5 +113,5 @@ class NewSteps:
         for _ in range(HISTORY_LEN):
             if not self._buffers.share_history(before.bucket, before.number, following.bucket, following.number):
                 return following
-            following.number = self.next_number()
+            following.number = self._buffers.next_number()
         return None  # its tokens would be lost to those of this one

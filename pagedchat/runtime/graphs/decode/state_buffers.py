@@ -133,6 +133,7 @@ class StateBuffers:
         self._stages = [self._host(size) for _ in range(_NUM_STAGES)]
         self._history = self._host(HISTORY_LEN * largest.num_seqs)
         self._history_words = _words(self._history)
+        self._number = 0
         self._arrivals = torch.zeros(1, dtype=torch.int32, device=device)
         self.counts = torch.zeros(largest.num_seqs, vocab_size, dtype=torch.int16, device=device)
         """See `ops.sampling.sample`: of each row with penalties; steps that draw keep them up to date."""
@@ -343,6 +344,11 @@ class StateBuffers:
         """`[num_seqs]`, int32, in memory that host and device read: the same, when the step is done."""
         start = step % HISTORY_LEN * bucket.num_seqs
         return self._history[start : start + bucket.num_seqs]
+
+    def next_number(self) -> int:
+        """Of a step that is about to be begun: it says where that leaves its tokens."""
+        self._number += 1
+        return self._number
 
     @staticmethod
     def share_history(bucket: Bucket, step: int, other: Bucket, other_step: int) -> bool:
