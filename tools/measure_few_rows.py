@@ -50,11 +50,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(step: "Step", about: str) -> None:
-    whole, alone = _time(lambda: step.run(True)), _time(lambda: step.run(False))
-    each = ", ".join(f"{name} {1e3 * _time(chain) / LAYERS:.2f}" for name, chain in step.chains.items())
-    head = 1e3 * _time(step.head)
+    whole, alone = replay_time(lambda: step.run(True)), replay_time(lambda: step.run(False))
+    each = ", ".join(f"{name} {1e3 * replay_time(chain) / LAYERS:.2f}" for name, chain in step.chains.items())
+    head = 1e3 * replay_time(step.head)
     layers = step.streamed()
-    one = "" if layers is None else f", all layers in one launch {_time(lambda: step.run_streamed(layers)):.3f}"
+    one = (
+        "" if layers is None else f", all layers in one launch {replay_time(lambda: step.run_streamed(layers)):.3f}"
+    )
     print(f"{about}: step {whole:.3f} ms{one}, products {alone:.3f}; us: {each}, head {head:.1f}", flush=True)
 
 
@@ -236,8 +238,8 @@ class Step:
         )
 
 
-def _time(work: Callable[[], object]) -> float:
-    """Milliseconds of a replay, the median."""
+def replay_time(work: Callable[[], object]) -> float:
+    """Milliseconds of a replay of `work`, captured, the median."""
     work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -8,7 +8,6 @@ nothing.
 """
 
 import sys
-from statistics import median
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
+from tools.measure_few_rows import replay_time
 
 CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
@@ -29,7 +29,6 @@ FILLED = 0.75
 """Of the bucket, as captured steps take it."""
 OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
 """Kinds of launches: of every layer, and of a step."""
-SAMPLES = 9
 
 
 def main(arguments: list[str]) -> int:
@@ -160,22 +159,7 @@ class Step:
 
 def _time(step: Step, without: str = "") -> float:
     """Microseconds of a replay, the median."""
-    step.run(without)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step.run(without)
-    times: list[float] = []
-    for _ in range(SAMPLES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        graph.replay()  # the first of three begins late
-        start.record()
-        graph.replay()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(500 * start.elapsed_time(end))
-    return median(times)
+    return 1000 * replay_time(lambda: step.run(without))
 
 
 if __name__ == "__main__":
