@@ -29,9 +29,12 @@ os.environ["PAGEDCHAT_CONFIG"] = ""
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
 
 
-# Machines are busy; what must be quick has a test of its own. The fuzzers of tools/ go further.
-settings.register_profile("untimed", deadline=None, max_examples=int(os.environ.get("PAGEDCHAT_EXAMPLES", "30")))
-settings.load_profile("untimed")
+# Machines are busy; what must be quick has a test of its own. Every run has the same examples, so that what fails
+# is what was changed; asked for a number of them, or with --deep, it looks for others. Fuzzers of tools/ go further.
+_EXAMPLES = os.environ.get("PAGEDCHAT_EXAMPLES", "")
+settings.register_profile("same", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.register_profile("others", deadline=None, max_examples=int(_EXAMPLES or "30"))
+settings.load_profile("others" if _EXAMPLES else "same")
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +72,12 @@ def pytest_runtest_protocol() -> Iterator[bool]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Ask for every case of every test; see deep.py."""
     parser.addoption("--deep", action="store_true", help="run every case of the longest tests, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look for other examples than the usual ones, too."""
+    if config.option.deep:
+        settings.load_profile("others")
 
 
 @pytest.hookimpl(tryfirst=True)

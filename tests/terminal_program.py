@@ -67,7 +67,7 @@ class TerminalProgram:
     def __init__(
         self,
         *argv: str,
-        loader: str = "load_endless",
+        loader: str = "load_for_minutes",
         before: str = "",
         environment: Mapping[str, str] | None = None,
         controls: bool = True,

@@ -1,5 +1,7 @@
 """Whatever others wrote is read, or refused in words, within bounds: what `python -m tools.fuzz` does, briefly."""
 
+from time import sleep
+
 import pytest
 
 from tools.fuzz import (
@@ -62,7 +64,13 @@ def test_an_example_has_bounds_of_time_and_memory() -> None:
         while True:
             pass
 
-    with pytest.raises(TooMuchError, match="longer"), bounded(seconds=0.05):
+    def asleep() -> None:
+        while True:
+            sleep(0.01)
+
+    with pytest.raises(TooMuchError, match="takes longer"), bounded(seconds=0.05):
         forever()
+    with pytest.raises(TooMuchError, match="waits longer"), bounded(seconds=0.05):
+        asleep()
     with pytest.raises(TooMuchError, match="MiB"), bounded(mebibytes=-1):
         pass

@@ -58,8 +58,19 @@ def load(config: EngineConfig, progress: Any) -> FakeLoaded:
 
 
 def load_endless(config: EngineConfig, progress: Any) -> FakeLoaded:
-    """Never ends a reply by itself, 5 ms a step."""
+    """Never ends a reply by itself, 5 ms a step: the context is full after 5 s."""
     return FakeLoaded(FakeModelRunner(block_size=BLOCK_SIZE, step_seconds=0.005))
+
+
+def load_for_minutes(config: EngineConfig, progress: Any) -> FakeLoaded:
+    """As `load_endless`, with a context that minutes do not fill: a slow machine does not see its end either."""
+    length, block_size = 30_000, 64
+    return replace(
+        load_endless(config, progress),
+        runner=FakeModelRunner(block_size=block_size, step_seconds=0.005),
+        limits=EngineLimits(num_blocks=500, block_size=block_size, model_len=length, eos_token_ids=frozenset({1})),
+        info=ready_info(max_model_len=length, block_size=block_size, block_bytes=block_size),
+    )
 
 
 def load_looping(config: EngineConfig, progress: Any) -> FakeLoaded:

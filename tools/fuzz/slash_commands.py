@@ -166,7 +166,7 @@ class _Program:
     def _show(self, *_: object) -> None:
         """The same, at once."""
 
-    copy_reply = show_history = set_layout = open_block = confirm = choose = write = _show
+    copy_reply = copy_chat = copy_code = show_history = set_layout = open_block = confirm = choose = write = _show
     choose_server = choose_place = _show
 
     def __getattr__(self, name: str) -> Callable[..., None]:

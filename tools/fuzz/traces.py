@@ -114,6 +114,7 @@ def _bent_piece(draw: st.DrawFn, piece: Piece) -> Piece:
         OverflowError,
         TypeError,
         RecursionError,
+        UnicodeDecodeError,
         msgspec.MsgspecError,
     ):  # bent already, or nothing that msgpack carries
         return piece
