@@ -9,7 +9,7 @@ import time
 from statistics import median
 
 from pagedchat.api.engine import LLMEngine
-from pagedchat.config import DType, EngineConfig, ModelConfig, QuantizationName
+from pagedchat.config import CacheConfig, DType, EngineConfig, ModelConfig, QuantizationName
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.garbage import rare_collections
 from pagedchat.requests.prompts import TokensPrompt
@@ -25,7 +25,9 @@ def main(folder: str, dtype: DType, quantization: QuantizationName) -> None:
     model = ModelConfig(
         model=folder, device="cpu", dtype=dtype, quantization=quantization, skip_tokenizer_init=True
     )
-    engine = LLMEngine(EngineConfig(model=model), streams=False)
+    # As by llama.cpp nothing is kept of prompts that are over: memory would tell how many rounds there were.
+    cache = CacheConfig(enable_prefix_caching=False)
+    engine = LLMEngine(EngineConfig(model=model, cache=cache), streams=False)
     source = random.Random(1)  # noqa: S311 - to be repeated
     sys.stdout.write("ready\n")
     sys.stdout.flush()

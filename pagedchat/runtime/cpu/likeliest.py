@@ -16,6 +16,7 @@ from pagedchat.ops.cpu.bounded_copy import GROUP, BoundedCopy, CopyInMaking
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.product import Product, ProductInputs, RowNorm, Rows, float_bits, product_jobs
+from pagedchat.runtime.loading.cpu_process import give_back_now
 
 LEAST_BYTES = 8 << 20
 """Of a head for which that is worth while."""
@@ -90,6 +91,7 @@ class LikeliestTokens:
             self._in_making = None
         if self._copy is not None:
             self._in_making = None
+            give_back_now()  # what it was made in
 
     def jobs(self, num_rows: int) -> list[Job]:
         """What marks the columns, when the rows are there."""

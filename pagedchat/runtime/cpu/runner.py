@@ -104,10 +104,11 @@ class CpuModelRunner(NativeModelRunner):
         if cache.num_blocks == 0 or objection_to(model.config, cache.shape.dtype):
             return
         caches = [Caches(*layer) for layer in cache.layers]
+        logits = torch.empty(kernels.most_rows, model.config.vocab_size)
         with suppress(LookupError):  # a layer that no kernel multiplies by, or not many rows
-            self._step = CpuStep(kernels, model, caches, cache.shape.block_size)
+            self._step = CpuStep(kernels, model, caches, cache.shape.block_size, logits)
             if cache.shape.kind is None:
-                self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size)
+                self._prompts = CpuPrompts(kernels, model, caches, cache.shape.block_size, logits)
 
 
 def wants_likeliest(sequences: Iterable[Sequence]) -> bool:

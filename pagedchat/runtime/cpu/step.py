@@ -12,42 +12,30 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.jit.cpu.pool import Job, Program
-from pagedchat.layers.attention import Attention
-from pagedchat.layers.experts import SparseMlp
-from pagedchat.layers.mlp import GatedMlp
-from pagedchat.layers.norms import Norm
-from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.rotary import RotaryEmbedding
-from pagedchat.models.cpu_linear import KernelLinear
 from pagedchat.models.decoder import Decoder
-from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
 from pagedchat.ops.cpu.attention import MOST_QUERIES, MOST_TOGETHER
 from pagedchat.ops.cpu.kernels import CpuKernels
-from pagedchat.ops.cpu.product import (
-    Product,
-    ProductInputs,
-    RowNorm,
-    Rows,
-    float_bits,
-    product_jobs,
-)
+from pagedchat.ops.cpu.product import ProductInputs, RowNorm, Rows, float_bits, product_jobs
 from pagedchat.runtime.attention.backend import AttentionBatch
+from pagedchat.runtime.cpu.layer_parts import (
+    ALL_TOKENS,
+    LayerParts,
+    Products,
+    layers_of,
+    norm_of,
+    parts_of,
+    products_of,
+)
 from pagedchat.runtime.cpu.likeliest import Likeliest, LikeliestTokens, objection_to
-from pagedchat.runtime.cpu.objections import ACTIVATION_NAMES
 from pagedchat.runtime.loading.device import available_memory
 
 PART_TOKENS = 1024
 """Of a sequence, that a thread attends to at a time: of one long chat all threads have some."""
 
 _ATTENTION = "attention"
-_ALL_TOKENS = 1 << 62
-"""A window that no sequence fills."""
 _CACHES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8", torch.float8_e4m3fn: "fp8"}
-
-
-Products = tuple[Product, ...]
-"""Whose results stand side by side; more than one where a weight comes in several forms."""
 
 
 class Caches(NamedTuple):
@@ -60,22 +48,6 @@ class Caches(NamedTuple):
     def page_arguments(self) -> tuple[int, ...]:
         """Of kernels: bytes of a page, and where its scales begin; none where there are no scales."""
         return (self.key.stride(0), elements_bytes(*self.key.shape[1:])) if is_byte_cache(self.key) else ()
-
-
-class LayerParts(NamedTuple):
-    """What a layer multiplies by and norms with."""
-
-    attention_norm: RowNorm
-    qkv: "Products"
-    head_norms: tuple[RowNorm, RowNorm] | None
-    out: "Products"
-    mlp_norm: RowNorm
-    up: "Products"
-    activation: str
-    down: "Products"
-    turned_by: int | None
-    window: int
-    scale: float
 
 
 class _Made(NamedTuple):
@@ -93,12 +65,16 @@ class CpuStep:
         model: to which there is no objection, with all its linear layers on kernels (`products_of`).
         caches: of its layers.
         block_size: token slots in a block.
+        logits: float32 `[most_rows, vocab_size]`, memory that another step may have too.
     """
 
-    def __init__(self, kernels: CpuKernels, model: Decoder, caches: list[Caches], block_size: int) -> None:
+    def __init__(
+        self, kernels: CpuKernels, model: Decoder, caches: list[Caches], block_size: int, logits: torch.Tensor
+    ) -> None:
         self._kernels, self._model, self._caches, self._block_size = kernels, model, caches, block_size
-        self._layers = [_parts_of(model, index, layer) for index, layer in enumerate(_layers(model))]
-        self._final_norm = None if model.norm is None else _norm_of(model.norm)
+        self._logits = logits
+        self._layers = [parts_of(model, index, layer) for index, layer in enumerate(layers_of(model))]
+        self._final_norm = None if model.norm is None else norm_of(model.norm)
         self._head = products_of(model.head)
         self._programs: dict[tuple[int, ...], _Made] = {}
         self._likeliest: LikeliestTokens | None = None
@@ -126,7 +102,6 @@ class CpuStep:
         self._qkv = torch.empty(most_rows, heads.query_width + 2 * heads.kv_width)
         self._attended = torch.empty(most_rows, heads.query_width)
         self._middle = torch.empty(most_rows, up)
-        self._logits = torch.empty(self.most_rows, config.vocab_size)
         self._inputs = ProductInputs.for_rows(most_rows, widest)
         self._turns = [torch.empty(most_rows * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
         self._slots = torch.zeros(most_rows, dtype=torch.int64)
@@ -306,7 +281,7 @@ class CpuStep:
         output = self._attended if parts == 1 else self._of_parts
         arguments = (
             *self._attention_arguments(layer, caches, output, self._lens),
-            parts, _ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
+            parts, ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
             self._runs.data_ptr(), *caches.page_arguments,
         )  # fmt: skip
         address = self._kernels.address(f"attention_{cache_name(caches.key)}")
@@ -361,58 +336,6 @@ def runs_of(tables: list[list[int]], lengths: list[int], most: int) -> list[tupl
 def cache_name(cache: torch.Tensor) -> str:
     """What kernels call its type."""
     return _CACHES[cache.dtype]
-
-
-def products_of(module: torch.nn.Module) -> Products:
-    """What a linear layer multiplies by.
-
-    Raises:
-        LookupError: of no kernels, or not of them alone.
-    """
-    products = module.products if isinstance(module, KernelLinear | QuantizedLinear) else ()
-    if not products:
-        raise LookupError(f"{type(module).__name__} has no kernels")
-    return products
-
-
-def _layers(model: Decoder) -> list[DecoderLayer]:
-    return [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
-
-
-def _parts_of(model: Decoder, index: int, layer: DecoderLayer) -> LayerParts:
-    attention, mlp, config = layer.attention, layer.mlp, model.config
-    assert layer.attention_norm is not None  # noqa: S101 - norms come before each half
-    assert layer.mlp_norm is not None  # noqa: S101
-    if isinstance(mlp, SparseMlp):
-        raise LookupError("a mixture of experts has no kernels")
-    up = mlp.gate_up if isinstance(mlp, GatedMlp) else mlp.up
-    activation = ACTIVATION_NAMES[config.activation]
-    window = config.windows[index]
-    return LayerParts(
-        attention_norm=_norm_of(layer.attention_norm),
-        qkv=products_of(attention.qkv),
-        head_norms=_head_norms(attention),
-        out=products_of(attention.out),
-        mlp_norm=_norm_of(layer.mlp_norm),
-        up=products_of(up),
-        activation=f"{activation}_gated" if isinstance(mlp, GatedMlp) else activation,
-        down=products_of(mlp.down),
-        turned_by=model.turned_by[index],
-        window=_ALL_TOKENS if window is None else window,
-        scale=attention.scores.scale,
-    )
-
-
-def _head_norms(attention: Attention) -> tuple[RowNorm, RowNorm] | None:
-    if attention.q_norm is None or attention.k_norm is None:
-        return None
-    return _norm_of(attention.q_norm), _norm_of(attention.k_norm)
-
-
-def _norm_of(norm: Norm) -> RowNorm:
-    weight = torch.ones(norm.width) if norm.weight is None else norm.weight.detach().float() + norm.config.offset
-    bias = None if norm.bias is None else norm.bias.detach().float().contiguous()
-    return RowNorm(norm.config.kind, weight.contiguous(), bias, norm.config.eps)
 
 
 def _rows(buffer: torch.Tensor) -> Rows:

@@ -17,7 +17,7 @@ from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.attention.dense import DenseAttention
-from pagedchat.runtime.cpu.step import products_of
+from pagedchat.runtime.cpu.layer_parts import products_of
 from tests.runtime.cpu.test_step import PROMPTS, TOKENS, runner_of, saved
 from tests.runtime.drive import Driver
 
