@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pagedchat.cache_events import CacheEvent, Event, FinishReason
+from pagedchat.cache_events import CacheEvent, Event, FinishReason, SequenceStatus
 from pagedchat.outputs import RequestOutput
 from pagedchat.step_batch import Batch
 
@@ -448,6 +448,25 @@ class EngineDied(Event, frozen=True):
     """The model that the next one is started with, where it was ended for that."""
 
 
+class SequenceFigures(msgspec.Struct, frozen=True, array_like=True):
+    """One sequence, without a word of what it says."""
+
+    seq_id: int
+    status: SequenceStatus
+    num_tokens: int
+    blocks_own: int
+    """Of its block table, those that no other sequence has."""
+    blocks_shared: int
+
+
+class SequencesTold(Event, frozen=True):
+    """All sequences as they are now, for who was asked how the engine stands."""
+
+    sequences: list[SequenceFigures]
+    num_left_out: int
+    """Of more than were to be told one by one."""
+
+
 class CacheKeyframe(Event, frozen=True):
     """All of the cache at once, for one who joins late or fell behind: the next steps follow on it."""
 
@@ -486,5 +505,5 @@ EngineEvent = (
     LoadProgress | EngineReady | EngineFailed | TextDelta | RequestStarted | RequestFinished | RequestFailed
     | RequestWaits | RequestOutputs | RequestRefused | Tokenized | Detokenized
     | Steps | RunState | TokenTexts | EngineNotice | IntegrityBroken | EngineDied | ServerModels | ServerFigures
-    | CacheKeyframe | ReplyKept | Attachment
+    | SequencesTold | CacheKeyframe | ReplyKept | Attachment
 )  # fmt: skip

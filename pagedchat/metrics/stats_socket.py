@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ PATIENCE = 3.0
 _READ_SIZE = 1 << 16
 
 
-async def serve_stats(answer: Callable[[], Answer]) -> None:
+async def serve_stats(answer: Callable[[], Awaitable[Answer]]) -> None:
     """Answer until cancelled, on the loop that this runs on; the socket is removed at the end.
 
     Where no socket can be made there is none: nobody's chats fail for want of figures about them.
     """
     try:
         path = socket_path(socket_folder(), os.getpid())
-        server = await asyncio.start_unix_server(lambda _, writer: _reply(writer, answer()), path)
+        server = await asyncio.start_unix_server(lambda _, writer: _reply(writer, answer), path)
         path.chmod(FILE_MODE)
     except OSError:
         return
@@ -39,10 +39,10 @@ async def serve_stats(answer: Callable[[], Answer]) -> None:
         path.unlink(missing_ok=True)
 
 
-async def _reply(writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _reply(writer: asyncio.StreamWriter, answer: Callable[[], Awaitable[Answer]]) -> None:
     """One that does not read is let go."""
     with suppress(OSError, TimeoutError):
-        writer.write(json.dumps(answer).encode() + b"\n")
+        writer.write(json.dumps(await answer()).encode() + b"\n")
         await asyncio.wait_for(writer.drain(), PATIENCE)
     writer.close()
 

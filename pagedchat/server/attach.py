@@ -19,7 +19,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from pagedchat import __version__
 from pagedchat.errors import PagedChatError
 from pagedchat.server.client_queue import ClientQueue
-from pagedchat.server.hub import EngineHub, HubClient
+from pagedchat.server.hub import EngineHub
+from pagedchat.server.hub_client import HubClient
 from pagedchat.server.numbers import MOST_NUMBER
 from pagedchat.server.seats import KEEP_SECONDS, Seat, Seats
 from pagedchat.service.attaching import (

@@ -39,7 +39,8 @@ class ClientQueue:
         self, fresh: Callable[[], list[EngineEvent]], *, follows: bool = True, limit: int = MAX_WAITING
     ) -> None:
         self._fresh = fresh
-        self._follows = follows
+        self.follows = follows
+        """Whether it hears of the cache at all."""
         self._limit = limit
         self._waiting: deque[list[EngineEvent | None]] = deque()
         """Each in a box, in which text may still grow."""
@@ -52,7 +53,7 @@ class ClientQueue:
     @property
     def takes_steps(self) -> bool:
         """Whether steps are of any use to it now."""
-        return self._follows and not self._behind
+        return self.follows and not self._behind
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -70,7 +71,7 @@ class ClientQueue:
 
     def start_behind(self) -> None:
         """What it hears of the cache first is a keyframe, once it has heard what waits."""
-        if self._follows:
+        if self.follows:
             self._drop_cache()
             self._behind = True
             self._something.set()

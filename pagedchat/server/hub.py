@@ -9,15 +9,15 @@ Knows no sockets, and not what is kept of a terminal that is gone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Iterable
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from pagedchat.engine.mirror import CacheMirror
-from pagedchat.errors import InvalidValueError, PagedChatError
+from pagedchat.errors import InvalidValueError
 from pagedchat.events import (
+    CacheKeyframe,
     Detokenized,
     EngineDied,
     EngineEvent,
@@ -31,12 +31,15 @@ from pagedchat.events import (
     RequestOutputs,
     RequestRefused,
     RunState,
+    SequencesTold,
     Steps,
     Tokenized,
     TokenTexts,
 )
 from pagedchat.server.client_queue import MAX_WAITING, ClientQueue
+from pagedchat.server.hub_client import HubClient, Role
 from pagedchat.server.numbers import Numbers
+from pagedchat.server.question import SequencesQuestion
 from pagedchat.server.redaction import Eyes, OpaqueHashes
 from pagedchat.server.shared_cache import SharedCache, Watcher
 from pagedchat.service.commands import (
@@ -54,14 +57,18 @@ from pagedchat.service.commands import (
     SetPace,
     Shutdown,
     StepOnce,
+    TellCache,
+    TellSequences,
     Unpin,
 )
 
-Role = Literal["terminal", "program", "onlooker"]
-"""terminal: may do everything that does not end the engine. program: has chats. onlooker: looks on."""
+MOST_SEQUENCES = 100
+"""Of which figures are told one by one; of more their number is."""
 
 _OF_ALL = (Pause, Resume, StepOnce, SetPace, SetLimit, Pin, Unpin, Evict, FlushCache)
 """Commands that change the engine for everybody."""
+_OF_THE_HUB = (Shutdown, TellCache, TellSequences)
+"""Commands that no client sends."""
 _ENDS = RequestFinished | RequestFailed | RequestRefused | Tokenized | Detokenized
 """Nothing more comes of a request after one of these."""
 _TOLD_TO_OTHERS: dict[type[Any], str] = {
@@ -70,82 +77,6 @@ _TOLD_TO_OTHERS: dict[type[Any], str] = {
     SetPace: "Another terminal has set how slowly the engine runs.",
 }
 """What would be a riddle for those who did not do it; the engine's own answers go to everybody."""
-DECIDES = "The server decides which model runs, and when its engine is started again."
-_HINT = "Whoever runs `pagedchat serve` can end it and start it with another model."
-
-
-class HubClient:
-    """One client's `EngineLink`. Made by `EngineHub.client`."""
-
-    def __init__(self, hub: "EngineHub", key: int, role: Role, watcher: Watcher) -> None:
-        self._hub = hub
-        self.key = key
-        self.role = role
-        self.watcher = watcher
-        self.queue = watcher.queue
-        self.reads = True
-        """Whether anybody listens: while nobody does nothing is kept of what there is to hear."""
-        self.closed = False
-        self.on_event: Callable[[EngineEvent], None] = _nobody_listens
-        """Hears what concerns its own requests, whether anybody reads or not."""
-
-    async def start(self) -> None:
-        """Start the engine, if nobody has."""
-        await self._hub.start()
-
-    async def restart(self) -> None:
-        """Nobody starts anew what others use.
-
-        Raises:
-            PagedChatError: always.
-        """
-        raise PagedChatError(DECIDES, _HINT)
-
-    async def switch(self, model: str) -> None:
-        """As `restart`.
-
-        Raises:
-            PagedChatError: always.
-        """
-        raise PagedChatError(DECIDES, _HINT)
-
-    def beside(self, model: str) -> EngineLink:
-        """As `restart`.
-
-        Raises:
-            PagedChatError: always.
-        """
-        raise PagedChatError(DECIDES, _HINT)
-
-    def send(self, command: AnyCommand) -> None:
-        """Queue a command. What it may not do, or cannot be done, is answered at once."""
-        self._hub.send(self, command)
-
-    def refuse(self, command: AnyCommand, message: str, hint: str) -> None:
-        """Answer a command that is not to reach the engine."""
-        self._hub.refuse(self, command, message, hint)
-
-    @property
-    def num_sessions(self) -> int:
-        """Sessions that are not closed."""
-        return len(self._hub.numbers.sessions_of(self.key))
-
-    async def events(self) -> AsyncIterator[EngineEvent]:
-        """Everything that is known already, and then all events, in order; ends after `close`."""
-        while (event := await self.queue.get()) is not None:
-            yield event
-
-    async def close(self) -> None:
-        """Leave: its sessions are closed, the engine goes on."""
-        self._hub.leave(self)
-
-    def listen(self, story: Iterable[EngineEvent] = ()) -> None:
-        """Somebody reads from now on, from the start; `story` comes after what the engine is."""
-        self._hub.listen(self, story)
-
-    def silence(self) -> None:
-        """Nobody reads any more; its requests go on."""
-        self._hub.silence(self)
 
 
 class EngineHub:
@@ -162,6 +93,9 @@ class EngineHub:
         self.numbers = Numbers()
         self._opaque = OpaqueHashes()
         self._cache = SharedCache(self.numbers)
+        self._is_asked = False
+        """Whether the engine has been asked for its cache and has not told it yet."""
+        self._question = SequencesQuestion(link.send, MOST_SEQUENCES)
         self._state: EngineEvent | None = None
         """What the engine is: loading, ready, failed, dead."""
         self.run_state = RunState(False)
@@ -198,10 +132,10 @@ class EngineHub:
             client.queue.put(None)
         self._clients.clear()
 
-    @property
-    def mirror(self) -> CacheMirror | None:
-        """The cache, all of it; None while there is no engine."""
-        return self._cache.mirror
+    async def sequences(self, seconds: float) -> SequencesTold | None:
+        """All sequences as they are now, at most `MOST_SEQUENCES` one by one; None where there is no engine, or a
+        step that runs takes longer than so many seconds."""
+        return await self._question.ask(seconds) if isinstance(self._state, EngineReady) else None
 
     @property
     def has_failed(self) -> bool:
@@ -231,6 +165,7 @@ class EngineHub:
         queue = ClientQueue(lambda: self._cache.fresh(watcher), follows=follows_steps, limit=max_waiting)
         watcher = Watcher(key, Eyes(own, self._opaque), queue)
         client = self._clients[key] = HubClient(self, key, role, watcher)
+        self._ask_for_cache()
         self.listen(client)
         return client
 
@@ -265,6 +200,20 @@ class EngineHub:
         self.numbers.leave(client.key)
         client.queue.put(None)
         self._lift_pause_if_nobody_can()
+        if not self._is_watched:
+            self._cache.rest()
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether anybody follows the cache, or is to find it as it is when he comes back."""
+        return any(client.queue.follows for client in self._clients.values())
+
+    def _ask_for_cache(self) -> None:
+        """Where somebody follows it who is the first one."""
+        has_none = self._cache.mirror is None and not self._is_asked
+        if has_none and isinstance(self._state, EngineReady) and self._is_watched:
+            self._is_asked = True
+            self._link.send(TellCache())
 
     def _lift_pause_if_nobody_can(self) -> None:
         if any(client.reads and client.role == "terminal" for client in self._clients.values()):
@@ -278,7 +227,7 @@ class EngineHub:
 
     def send(self, client: HubClient, command: AnyCommand) -> None:
         """A client wants something."""
-        if client.closed or isinstance(command, Shutdown):
+        if client.closed or isinstance(command, _OF_THE_HUB):
             return
         objection = _objection(client.role, command)
         if objection:
@@ -331,10 +280,10 @@ class EngineHub:
         match event:
             case RequestOutputs():
                 self._hear_outputs(event)
-            case Steps():
-                self._cache.fold(event, [client.watcher for client in self._clients.values() if client.reads])
-            case TokenTexts():
-                self._cache.learn(event)
+            case Steps() | TokenTexts() | CacheKeyframe():
+                self._hear_of_cache(event)
+            case SequencesTold():
+                self._question.hear(event)
             case EngineReady():
                 self._begin(event)
             case LoadProgress():
@@ -356,11 +305,28 @@ class EngineHub:
 
     def _begin(self, info: EngineReady) -> None:
         self._state, self.run_state, self._broken = info, RunState(False), None
-        self._cache.begin(info)
+        self._cache.begin(info, is_watched=self._is_watched)
         for client in self._clients.values():
             client.watcher.told.clear()
             self._tell(client, info)
             client.queue.start_behind()
+
+    def _hear_of_cache(self, event: Steps | TokenTexts | CacheKeyframe) -> None:
+        match event:
+            case Steps():
+                self._cache.fold(event, [client.watcher for client in self._clients.values() if client.reads])
+            case TokenTexts():
+                self._cache.learn(event)
+            case CacheKeyframe():
+                self._go_on(event)
+
+    def _go_on(self, told: CacheKeyframe) -> None:
+        """The engine has told its cache: those that wait for it hear of it from here on."""
+        self._is_asked = False
+        if self._cache.mirror is None and self._is_watched:
+            self._cache.go_on(told)
+            for client in self._clients.values():
+                client.queue.start_behind()
 
     def _die(self, died: EngineDied) -> None:
         """Its last lines and where they are kept are the server's own."""
@@ -369,6 +335,8 @@ class EngineHub:
     def _end_engine(self, event: EngineDied | EngineFailed) -> None:
         self._state = event
         self._cache.end()
+        self._is_asked = False
+        self._question.hear(None)
         self.numbers.lost()
         for client in self._clients.values():
             self._tell_own(client, event)
@@ -431,7 +399,3 @@ def _objection(role: Role, command: AnyCommand) -> str:
 def _without_details(broken: IntegrityBroken) -> IntegrityBroken:
     """What disagrees may name other clients' tokens, and the dump lies on the server."""
     return IntegrityBroken(broken.step, "the server's log has the details", "")
-
-
-def _nobody_listens(_event: EngineEvent) -> None:
-    """Until somebody does."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pagedchat.errors import PagedChatError
-from pagedchat.server.hub import EngineHub, HubClient
+from pagedchat.server.hub import EngineHub
+from pagedchat.server.hub_client import HubClient
 from pagedchat.server.kept import KeptReplies
 from pagedchat.service.attaching import Hello
 from pagedchat.service.commands import AnyCommand, Close, Fork, Generate

@@ -2,7 +2,7 @@
 endpoint is handed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,11 @@ from pagedchat.server.replies.tool_formats import ToolFormat
 from pagedchat.server.thought_finder import ThoughtFinder
 
 MIB = 1024**2
+
+
+async def nothing_told() -> dict[str, Any]:
+    """There are no figures."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +31,7 @@ class Served:
     """By which a request may ask for the model; replies have the first."""
     metrics: Callable[[], bytes] = field(default=lambda: b"")
     """All figures as Prometheus reads them."""
-    stats: Callable[[], dict[str, Any]] = field(default=dict)
+    stats: Callable[[], Awaitable[dict[str, Any]]] = nothing_told
     """The same for people, and who uses the engine: see `ServerStats`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """`SamplingParams` fields of requests that do not say them, over the model's own."""

@@ -1,5 +1,8 @@
 """The cache of an engine that several clients watch: folded once, and told to each of them as it may see it.
 
+While nobody watches there is no mirror, and steps pass by: folding them takes longer than all else that a server
+does for a step. Whoever comes then waits for the engine to tell its cache at once.
+
 Knows whose sequences are whose, no links and no commands.
 """
 
@@ -51,22 +54,31 @@ class SharedCache:
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
         self.mirror: CacheMirror | None = None
-        """None while there is no engine."""
+        """None while there is no engine, while nobody watches, and until the engine has told what it has."""
         self._authors: dict[int, int] = {}
         """Findable blocks -> the client that computed them."""
         self._texts: dict[int, bytes] = {}
 
     # --- the engine ---------------------------------------------------------------------------------
 
-    def begin(self, info: EngineReady) -> None:
+    def begin(self, info: EngineReady, *, is_watched: bool) -> None:
         """A new engine is ready."""
         self.end()
-        self.mirror = CacheMirror(info.num_blocks, info.block_size, info.num_host_blocks)
+        if is_watched:
+            self.mirror = CacheMirror(info.num_blocks, info.block_size, info.num_host_blocks)
 
-    def end(self) -> None:
-        """It is gone."""
+    def go_on(self, told: CacheKeyframe) -> None:
+        """What the engine has, for somebody who watches; whoever computed it is not known any more."""
+        self.mirror = keyframe.restore(keyframe.decode(told.state))
+
+    def rest(self) -> None:
+        """Nobody watches any more."""
         self.mirror = None
         self._authors.clear()
+
+    def end(self) -> None:
+        """The engine is gone."""
+        self.rest()
         self._texts.clear()
 
     def learn(self, texts: TokenTexts) -> None:

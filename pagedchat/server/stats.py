@@ -10,7 +10,7 @@ from typing import Any
 
 from pagedchat import __version__
 from pagedchat.cache_events import FIRST_OF_PROGRAMS
-from pagedchat.engine.mirror import CacheMirror, MirrorSequence
+from pagedchat.events import SequenceFigures
 from pagedchat.metrics.fold import MetricsFold
 from pagedchat.metrics.stats import NO_FIGURES, engine_figures, step_figures
 from pagedchat.server.admission import Admission
@@ -18,12 +18,13 @@ from pagedchat.server.attach import AttachServer
 from pagedchat.server.engine import EngineState
 from pagedchat.server.hub import EngineHub
 
-MOST_SEQUENCES = 100
-"""That are told one by one; of more their number is told."""
+_PATIENCE = 1.0
+"""Seconds for the engine, which may be in the midst of a long step, to tell of its sequences; else they are left
+out, and how many it has is told by its last report."""
 
 
 class ServerStats:
-    """Calling it makes the answer, one object of what JSON has; fields as in `view.stats_answer`.
+    """Awaiting a call of it makes the answer, one object of what JSON has; fields as in `view.stats_answer`.
 
     Args:
         name: of the model, until the engine says what it found.
@@ -50,11 +51,10 @@ class ServerStats:
         self.url = ""
         """Of the API, once it is known."""
 
-    def __call__(self) -> dict[str, Any]:
+    async def __call__(self) -> dict[str, Any]:
         """The answer, as of now."""
-        info, mirror = self._state.info, self._hub.mirror
-        sequences = list(mirror.sequences.values()) if mirror else []
-        told = sequences[:MOST_SEQUENCES]
+        told = await self._hub.sequences(_PATIENCE)
+        info = self._state.info
         last, running = self._figures.last, self._is_running
         rate, batch = (self._figures.rate.rate(), self._figures.last_batch) if running else (0.0, 0)
         return {
@@ -67,8 +67,8 @@ class ServerStats:
             "engine": engine_figures(info) if info else None,
             "limit": self._hub.run_state.limit,
             **(step_figures(info, last, rate, batch) if info else NO_FIGURES),
-            "chats": [_sequence(each, mirror, self._name_of) for each in told] if mirror else [],
-            "chats_left_out": len(sequences) - len(told),
+            "chats": [_sequence(each, self._name_of) for each in told.sequences] if told else [],
+            "chats_left_out": told.num_left_out if told else self._num_queued,
             "metrics_url": f"{self.url.removesuffix('/v1')}/metrics" if self.url else "",
             "serves": {
                 "url": self.url,
@@ -95,6 +95,12 @@ class ServerStats:
         last = self._figures.last
         return bool(self._state.info and last and last.queues.running and not self._hub.run_state.paused)
 
+    @property
+    def _num_queued(self) -> int:
+        """Sequences that run or wait, by the last report."""
+        last = self._figures.last
+        return 0 if last is None else last.queues.running + last.queues.waiting + last.queues.swapped
+
     def _name_of(self, seq_id: int) -> str:
         client = self._hub.numbers.owners.get(seq_id)  # the first one is the API itself
         if client is None:
@@ -102,15 +108,14 @@ class ServerStats:
         return f"terminal {client - 1}, chat {self._hub.numbers.own[client][seq_id]}"
 
 
-def _sequence(seq: MirrorSequence, mirror: CacheMirror, name_of: Callable[[int], str]) -> dict[str, Any]:
-    shared = sum(mirror.ref_counts[block_id] > 1 for block_id in seq.block_table)
+def _sequence(seq: SequenceFigures, name_of: Callable[[int], str]) -> dict[str, Any]:
     of_a_program = seq.seq_id >= FIRST_OF_PROGRAMS
     return {
         "session_id": seq.seq_id - FIRST_OF_PROGRAMS + 1 if of_a_program else seq.seq_id,
         "name": name_of(seq.seq_id),
         "status": seq.status,
-        "tokens": len(seq.token_ids),
-        "blocks_own": len(seq.block_table) - shared,
-        "blocks_shared": shared,
+        "tokens": seq.num_tokens,
+        "blocks_own": seq.blocks_own,
+        "blocks_shared": seq.blocks_shared,
         "tokens_per_second": None,
     }

@@ -160,6 +160,17 @@ class FlushCache(Command, frozen=True):
     """Make every cached block free, except for those that are pinned."""
 
 
+class TellCache(Command, frozen=True):
+    """All of the cache at once: a `CacheKeyframe`, on which the next steps follow."""
+
+
+class TellSequences(Command, frozen=True):
+    """How long each sequence is, and what it holds: `SequencesTold`."""
+
+    most: int
+    """That are told one by one."""
+
+
 class Shutdown(Command, frozen=True):
     """End the engine process."""
 
@@ -169,7 +180,7 @@ ProgramCommand = AddRequest | AbortRequests | Tokenize | Detokenize
 
 AnyCommand = (
     ProgramCommand | Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin
-    | Unpin | Evict | FlushCache | Shutdown
+    | Unpin | Evict | FlushCache | TellCache | TellSequences | Shutdown
 )  # fmt: skip
 
 

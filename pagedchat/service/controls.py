@@ -1,9 +1,10 @@
-"""The user's commands about the whole pool, carried out and answered in words. Knows no session and no screen."""
+"""The user's commands about the whole pool, carried out and answered in words, and what sequences have of it. Knows
+no session and no screen."""
 
 from pagedchat.cache_events import FIRST_OF_PROGRAMS
 from pagedchat.engine.core import EngineCore
 from pagedchat.errors import PagedChatError
-from pagedchat.events import EngineNotice
+from pagedchat.events import EngineNotice, SequenceFigures, SequencesTold
 from pagedchat.service.commands import Evict, FlushCache, Pin, SetLimit, Unpin
 
 PoolCommand = SetLimit | Pin | Unpin | Evict | FlushCache
@@ -52,6 +53,15 @@ def _unpinned(block_ids: list[int]) -> str:
     if len(block_ids) == 1:
         return f"Block {block_ids[0]} is not pinned any more."
     return f"{len(block_ids)} blocks are not pinned any more." if block_ids else "No block was pinned."
+
+
+def told_sequences(core: EngineCore, most: int) -> SequencesTold:
+    """How long each of the first `most` is, and how many of its blocks are its own."""
+    ref_counts, told = core.blocks.pool.ref_counts, []
+    for seq in list(core.sequences.values())[: max(0, most)]:
+        shared = sum(ref_counts[block_id] > 1 for block_id in seq.block_table)
+        told.append(SequenceFigures(seq.seq_id, seq.status, len(seq), len(seq.block_table) - shared, shared))
+    return SequencesTold(told, len(core.sequences) - len(told))
 
 
 def counted(count: int, noun: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from pagedchat.engine import keyframe
 from pagedchat.engine.core import EngineCore
-from pagedchat.events import IntegrityBroken, RunState, StepReport
+from pagedchat.events import CacheKeyframe, IntegrityBroken, RunState, StepReport
 from pagedchat.kv_events.publisher import BlockEventPublisher
 from pagedchat.service.chats import Chats
 from pagedchat.service.commands import (
@@ -25,10 +26,12 @@ from pagedchat.service.commands import (
     SetPace,
     Shutdown,
     StepOnce,
+    TellCache,
+    TellSequences,
     Tokenize,
     Unpin,
 )
-from pagedchat.service.controls import PoolCommand, carry_out
+from pagedchat.service.controls import PoolCommand, carry_out, told_sequences
 from pagedchat.service.dump import write_dump
 from pagedchat.service.programs import Programs
 from pagedchat.service.prompts import Prepared
@@ -108,6 +111,8 @@ class EngineLoop:
         self._steps_left = 0
         self._pace = 0.0
         self._last_step = float("-inf")
+        self._num_reports = 0
+        self._last_report: StepReport | None = None
 
     def run(self) -> None:
         """Until `Shutdown`."""
@@ -150,6 +155,11 @@ class EngineLoop:
                 self._tell_state()
             case SetLimit() | Pin() | Unpin() | Evict() | FlushCache() as command:
                 self._control(command)
+            case TellCache():
+                self._tell_cache()
+            case TellSequences(most):
+                self._settle()
+                self._publisher.send_now(told_sequences(self._core, most))  # after the steps that made them so
             case RunnerLost():
                 self._core.runner.check()
             case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
@@ -176,6 +186,11 @@ class EngineLoop:
         if isinstance(command, SetLimit) and not notice.failed:
             self._tell_state()
         self._publisher.send_now(notice)
+
+    def _tell_cache(self) -> None:
+        self._settle()
+        frame = keyframe.frame_of_engine(self._core, self._num_reports, self._last_report)
+        self._publisher.send_now(CacheKeyframe(keyframe.encoded(frame)))
 
     def _tell_state(self) -> None:
         self._publisher.send_now(RunState(self._paused, self._pace, self._core.controls.limit))
@@ -263,6 +278,8 @@ class EngineLoop:
             self._take(report)
 
     def _take(self, report: StepReport) -> None:
+        self._num_reports += 1
+        self._last_report = report
         self._publisher.add_report(report)
         self._feed.follow(report)
         if self.chats.searches.running:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import on
 
@@ -102,7 +102,10 @@ class EngineApp(InspectorListener):
             url = self.metrics_url if group is self._observed else ""
             return StatsAnswer(group.view, group.desk, lambda: group.model, url, began)
 
-        await serve_stats(lambda: answer_of_all([answer_of(group) for group in self.groups]))
+        async def answer() -> dict[str, Any]:
+            return answer_of_all([answer_of(group) for group in self.groups])
+
+        await serve_stats(answer)
 
     def action_restart(self) -> None:
         """Start the engine again; asks first where one runs or loads, since what it holds is lost."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -52,13 +52,20 @@ def answer_of_a_story(num_chats: int = 2) -> StatsAnswer:
     return StatsAnswer(engine.view, desk, lambda: "asked/for", URL)
 
 
+def awaited(answer: StatsAnswer) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def later() -> dict[str, Any]:
+        return answer()
+
+    return later
+
+
 @contextmanager
 def serving(answer: StatsAnswer) -> Iterator[Path]:
     """On a loop in a thread, so that a test may wait for it like any other program does."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
-    task = asyncio.run_coroutine_threadsafe(serve_stats(answer), loop)
+    task = asyncio.run_coroutine_threadsafe(serve_stats(awaited(answer)), loop)
     path = wait_until(lambda: runtime_folder.running().get(os.getpid()))
     yield path
     task.cancel()
@@ -104,7 +111,7 @@ def test_client_that_reads_nothing_keeps_nobody_waiting(folder: Path) -> None:
 
 def test_no_place_for_a_socket_is_no_harm(folder: Path) -> None:
     folder.write_text("a file where the folder should be")
-    assert asyncio.run(serve_stats(answer_of_a_story())) is None
+    assert asyncio.run(serve_stats(awaited(answer_of_a_story()))) is None
 
 
 def test_figures_are_those_of_the_last_report() -> None:
@@ -282,7 +289,9 @@ from pathlib import Path
 from pagedchat.metrics import runtime_folder
 from pagedchat.metrics.stats_socket import serve_stats
 runtime_folder._candidates = lambda: [Path(sys.argv[1])]
-asyncio.run(serve_stats(lambda: {"pid": 0, "model": "other", "uptime": 200, "chats": []}))
+async def answer():
+    return {"pid": 0, "model": "other", "uptime": 200, "chats": []}
+asyncio.run(serve_stats(answer))
 """
 
 

@@ -6,6 +6,9 @@ from pagedchat.engine import keyframe
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.mirror import CacheMirror
 
+FRAMES_APART = 5
+"""Reports from one look at what the engine tells of its cache at once to the next."""
+
 
 def assert_replies(expected: dict[int, list[int]], engine: EngineCore) -> None:
     """Every reply is what it must be so far; those that are done are whole, and are taken from `expected`."""
@@ -59,3 +62,15 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
     assert states == Counter(told)
     assert counts.table_entries == sum(len(seq.block_table) for seq in engine.sequences.values())
     assert counts.shared == sum(count > 1 for count in mirror.ref_counts)
+    if mirror.num_reports % FRAMES_APART == 0:
+        assert_frame_equals(mirror, engine)
+
+
+def assert_frame_equals(mirror: CacheMirror, engine: EngineCore) -> None:
+    """What the engine tells of its cache at once is what its reports have told, but for what changed when."""
+    frame = keyframe.frame_of_engine(engine, mirror.num_reports, mirror.last)
+    told = keyframe.restore(keyframe.decode(keyframe.encoded(frame)))
+    differ = {name for name, value in vars(told).items() if value != getattr(mirror, name)}
+    assert differ <= {"holders", "touched"}, differ
+    assert list(map(sorted, told.holders)) == list(map(sorted, mirror.holders))
+    assert told.touched == {}

@@ -34,6 +34,7 @@ class Served:
 @asynccontextmanager
 async def serving(link: RigLink | None = None, port: int = 0, **options: Any) -> AsyncIterator[Served]:
     link = link or RigLink(500)
+    link.answers_by_itself = True
     attach = AttachServer(link.hub, **options)
     app = Starlette(routes=[attach.route])
     config = uvicorn.Config(app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)

@@ -8,8 +8,22 @@ from hypothesis import strategies as st
 from pagedchat import events as ev
 from pagedchat.cache_events import ANOTHERS, CHILDREN
 from pagedchat.chat.turns import Turn
-from pagedchat.engine.sampling_params import SamplingOverrides
-from pagedchat.service.commands import Close, Evict, FlushCache, Fork, Generate, Pin, Resume, SetLimit, Stop, Unpin
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
+from pagedchat.service.commands import (
+    AddRequest,
+    Close,
+    Evict,
+    FlushCache,
+    Fork,
+    Generate,
+    Pin,
+    Resume,
+    SetLimit,
+    Stop,
+    TellCache,
+    TellSequences,
+    Unpin,
+)
 from pagedchat.view.owners import unlabelled
 from tests.server import hub_walk
 from tests.server.hub_walk import SECRETS, Listener, RigLink
@@ -32,16 +46,21 @@ class Walk:
         self.secrets = list(SECRETS)
         self.listeners: list[Listener] = []
         self.wanted: list[tuple[Listener, int]] = []
+        self.program = self.link.hub.client("program", follows_steps=False)
+        self.num_requests = 0
         self.join()
+        self.link.pump()
 
     def run(self, num: int) -> None:
         verbs = {
-            "join": 1, "leave": 0.5, "ask": 8, "fork": 2, "stop": 1, "close": 2, "pool": 1.5, "step": 14, "read": 8,
+            "join": 1.5, "leave": 1, "request": 3,
+            "ask": 8, "fork": 2, "stop": 1, "close": 2, "pool": 1.5, "step": 14, "read": 8,
             "stall": 1,
         }  # fmt: skip
         for verb in self.random.choices(list(verbs), list(verbs.values()), k=num):
-            getattr(self, verb)()
-            self.link.pump()
+            if self.listeners or verb in ("join", "request", "step", "stall"):
+                getattr(self, verb)()
+                self.link.pump()
         self.link.send(SetLimit(None))
         self.link.send(Unpin())
         self.link.send(Resume())
@@ -74,12 +93,18 @@ class Walk:
             self.listeners.append(Listener(self.link.hub.client(role, max_waiting=limit), secret))
 
     def leave(self) -> None:
-        if len(self.listeners) > 1:
-            gone = self.some()
-            gone.read()
-            gone.check_secrets()
-            self.listeners.remove(gone)
-            self.link.hub.leave(gone.client)
+        """The last one too: then nobody watches what the program does."""
+        gone = self.some()
+        gone.read()
+        gone.check_secrets()
+        self.listeners.remove(gone)
+        self.link.hub.leave(gone.client)
+        assert (self.link.hub._cache.mirror is None) == (not self.listeners)
+
+    def request(self) -> None:
+        self.num_requests += 1
+        prompt = self.random.choice(COMMON)[: self.random.randint(1, 60)] + "z"
+        self.program.send(AddRequest(self.num_requests, prompt, SamplingParams(temperature=0, max_tokens=9)))
 
     def ask(self) -> None:
         who = self.some()
@@ -126,6 +151,53 @@ class Walk:
 @given(st.integers(0, 2**32))
 def test_clients_see_the_engine_their_own_texts_and_nobody_elses(seed: int) -> None:
     Walk(seed).run(60)
+
+
+def test_while_nobody_watches_no_step_is_folded_and_who_comes_then_sees_all_of_the_cache():
+    link = RigLink(60)
+    program = link.hub.client("program", follows_steps=False)
+    program.send(AddRequest(1, "Once upon a time", SamplingParams(temperature=0, max_tokens=30)))
+    link.step(5)
+    assert link.hub._cache.mirror is None
+    watcher = Listener(link.hub.client("onlooker"), "")
+    watcher.read()
+    assert watcher.mirror is None
+    link.pump()
+    watcher.read()
+    watcher.check(link)
+    assert watcher.num_keyframes == 1
+    link.step(3)
+    watcher.read()
+    watcher.check(link)
+    assert watcher.num_keyframes == 1
+    link.hub.leave(watcher.client)
+    link.step(3)
+    assert link.hub._cache.mirror is None
+
+
+def test_what_the_engine_tells_twice_is_taken_in_once():
+    link = RigLink(60)
+    first = Listener(link.hub.client("onlooker"), "")
+    link.hub.leave(first.client)
+    second = Listener(link.hub.client("onlooker"), "")  # before the engine has answered for the first
+    link.pump()
+    link.send(TellCache())
+    link.step()
+    second.read()
+    assert second.num_keyframes == 1
+    second.check(link)
+
+
+def test_no_client_asks_the_engine_for_the_whole_cache():
+    link = RigLink(60)
+    for role in ("terminal", "program", "onlooker"):
+        client = link.hub.client(role)
+        link.pump()
+        before = len(link.rig.events)
+        client.send(TellCache())
+        client.send(TellSequences(10))
+        link.pump()
+        assert len(link.rig.events) == before
 
 
 def test_beams_of_a_terminal_are_its_own_and_nobody_elses(monkeypatch):

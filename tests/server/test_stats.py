@@ -13,13 +13,13 @@ import pytest
 from pagedchat import events as ev
 from pagedchat.chat.turns import Turn
 from pagedchat.cli.stats import add_stats_options, run_stats
-from pagedchat.engine.sampling_params import SamplingOverrides
+from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.errors import InvalidValueError, PagedChatError
 from pagedchat.metrics.fold import MetricsFold
 from pagedchat.remote.address import address_of
 from pagedchat.remote.attached import AttachedLink
 from pagedchat.remote.stats import ask_server
-from pagedchat.server import stats
+from pagedchat.server import hub, stats
 from pagedchat.server.admission import Admission
 from pagedchat.server.attach import AttachServer
 from pagedchat.server.engine import EngineState
@@ -151,14 +151,52 @@ async def test_mistakes_name_what_is_wrong(argv: list[str], said: str, capsys: p
     assert str(refused.value) == said
 
 
-def test_figures_of_many_sequences_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "MOST_SEQUENCES", 2)
-    link = RigLink(500)
-    for _ in range(5):
-        link.rig.loop._core.open()
+async def told_of(link: RigLink, *, answers: bool = True) -> dict[str, Any]:
+    """With a report that five sequences wait."""
+    state, figures = EngineState(), MetricsFold()
+    state.fold(link.info)
+    core = link.rig.loop._core
+    for seq_id in [core.open() for _ in range(5)]:
+        core.extend(seq_id, [7, 8, 9, 10, 11], SamplingParams(max_tokens=2))
     link.rig.loop._settle()
     link.pump()
-    state = EngineState()
-    state.fold(link.info)
-    told = ServerStats("fake", state, MetricsFold(), link.hub, AttachServer(link.hub), Admission(1))()
+    [steps] = [event for event in link.rig.events if isinstance(event, ev.Steps)]
+    figures.fold(steps)
+    answer = ServerStats("fake", state, figures, link.hub, AttachServer(link.hub), Admission(1))
+    telling = asyncio.create_task(answer())
+    if answers:
+        await asyncio.sleep(0)
+        link.pump()
+    return await telling
+
+
+async def test_figures_of_many_sequences_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "MOST_SEQUENCES", 2)
+    told = await told_of(RigLink(500))
     assert (len(told["chats"]), told["chats_left_out"]) == (2, 3)
+    assert told["chats"][0] == {
+        "session_id": 1, "name": "request", "status": "waiting", "tokens": 5, "blocks_own": 0, "blocks_shared": 0,
+        "tokens_per_second": None,
+    }  # fmt: skip
+
+
+async def test_an_engine_in_a_long_step_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "_PATIENCE", 0.01)
+    told = await told_of(RigLink(500), answers=False)
+    assert (told["chats"], told["chats_left_out"]) == ([], 5)
+
+
+async def test_an_engine_that_ends_leaves_nobody_waiting() -> None:
+    link = RigLink(500)
+    asking = asyncio.create_task(link.hub.sequences(3600.0))
+    await asyncio.sleep(0)
+    link.hub.hear(ev.EngineDied(-9, "", restarting=True))
+    assert await asking is None
+    assert await link.hub.sequences(3600.0) is None
+    link.hub.hear(link.info)
+    again = [asyncio.create_task(link.hub.sequences(3600.0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    link.pump()
+    first, second = await asyncio.gather(*again)
+    assert first is second
+    assert first is not None

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from pagedchat import events as ev
+from pagedchat.engine import keyframe
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.service import commands as cmd
 from pagedchat.service.loop import MAX_PACE, EngineLoop, Received
 from pagedchat.view.sentences.waiting import cure_words
+from tests.engine.checks import assert_mirror_equals
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
 
@@ -221,3 +223,40 @@ def test_a_dump_that_cannot_be_written_is_done_without(tmp_path):
         corrupted_loop(rig, directory)
         (broken,) = rig.of(ev.IntegrityBroken)
         assert broken.dump == ""
+
+
+# --- what is told on request ------------------------------------------------------------------------
+
+
+def test_sequences_are_told_with_the_steps_that_made_them_so():
+    rig = small_rig()
+    rig.send(ask(1, 10, "Hello Hello"), ask(2, 20, "Hello Hello"))
+    rig.step(2)
+    rig.send(cmd.TellSequences(1), cmd.TellSequences(-1), cmd.TellSequences(1 << 70))
+    bounded, none, all_of_them = rig.of(ev.SequencesTold)
+    seq = rig.core.sequences[1]
+    shared = sum(rig.core.blocks.pool.ref_counts[block_id] > 1 for block_id in seq.block_table)
+    own = len(seq.block_table) - shared
+    assert bounded == ev.SequencesTold([ev.SequenceFigures(1, seq.status, len(seq), own, shared)], 1)
+    assert shared
+    assert (none.sequences, none.num_left_out) == ([], 2)
+    assert ([told.seq_id for told in all_of_them.sequences], all_of_them.num_left_out) == ([1, 2], 0)
+    told = rig.events.index(bounded)
+    assert isinstance(rig.events[told - 1], ev.Steps | ev.TokenTexts | ev.TextDelta)
+    assert not any(isinstance(event, ev.Steps) for event in rig.events[told:])
+
+
+def test_the_whole_cache_is_told_and_the_next_steps_follow_on_it():
+    rig = small_rig()
+    rig.send(ask(1, 10, "Hello Hello"))
+    rig.step(2)
+    rig.send(cmd.TellCache())
+    (told,) = rig.of(ev.CacheKeyframe)
+    mirror = keyframe.restore(keyframe.decode(told.state))
+    at = rig.events.index(told)
+    rig.run_dry()
+    for event in rig.events[at:]:
+        for report in event.reports if isinstance(event, ev.Steps) else []:
+            mirror.apply(report)
+    assert_mirror_equals(mirror, rig.core)
+    assert mirror.num_reports == rig.mirror().num_reports

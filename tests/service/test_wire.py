@@ -84,6 +84,8 @@ COMMANDS = [
     cmd.Unpin(None),
     cmd.Evict(4),
     cmd.FlushCache(),
+    cmd.TellCache(),
+    cmd.TellSequences(100),
     cmd.Shutdown(),
 ]
 REPORT = ev.StepReport(
@@ -137,6 +139,7 @@ EVENTS = [
     ev.ServerModels("lab", ["a", "b"]),
     ev.ServerFigures(running=1.0),
     ev.CacheKeyframe(b"state"),
+    ev.SequencesTold([ev.SequenceFigures(1, "running", 20, 2, 1)], 3),
     ev.ReplyKept(1, 2, 3, [("user", "é")], "so far", False),
     ev.Attachment("127.0.0.1:8000", "it does not answer"),
 ]

@@ -26,7 +26,7 @@ async def metrics(request: Request) -> Response:
 
 async def stats(request: Request) -> Response:
     """What `pagedchat stats` prints."""
-    return Response(msgspec.json.encode(served_by(request).stats()), media_type="application/json")
+    return Response(msgspec.json.encode(await served_by(request).stats()), media_type="application/json")
 
 
 async def version(_request: Request) -> Response:
