@@ -8,7 +8,6 @@ from transformers import (
     BartConfig,
     BertConfig,
     BloomConfig,
-    CodeGenConfig,
     DeepseekV3Config,
     GPT2Config,
     LlamaConfig,
@@ -17,6 +16,7 @@ from transformers import (
     OPTConfig,
     Qwen2Config,
     T5Config,
+    XLNetConfig,
 )  # fmt: skip
 
 from pagedchat.errors import ModelError
@@ -56,7 +56,7 @@ def test_opt(tmp_path: Path) -> None:
         (BloomConfig(apply_residual_connection_post_layernorm=True), "has attention with slopes (ALiBi)"),
         (MambaConfig(), "has state-space layers"),
         (BartConfig(is_decoder=True, is_encoder_decoder=False), "has attention to an encoder"),
-        (CodeGenConfig(), "has attention of its own"),
+        (XLNetConfig(), "has attention of its own"),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
