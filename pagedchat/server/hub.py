@@ -9,6 +9,7 @@ Knows no sockets, and not what is kept of a terminal that is gone.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
@@ -61,6 +62,8 @@ from pagedchat.service.commands import (
     TellSequences,
     Unpin,
 )
+
+log = logging.getLogger(__name__)
 
 MOST_SEQUENCES = 100
 """Of which figures are told one by one; of more their number is."""
@@ -324,7 +327,11 @@ class EngineHub:
         """The engine has told its cache: those that wait for it hear of it from here on."""
         self._is_asked = False
         if self._cache.mirror is None and self._is_watched:
-            self._cache.go_on(told)
+            try:
+                self._cache.go_on(told)
+            except ValueError:  # its books disagree, which it finds out itself, too
+                log.exception("What the engine tells of its cache contradicts itself.")
+                return
             for client in self._clients.values():
                 client.queue.start_behind()
 

@@ -188,6 +188,18 @@ def test_what_the_engine_tells_twice_is_taken_in_once():
     second.check(link)
 
 
+def test_a_cache_that_contradicts_itself_ends_nobodys_replies():
+    link = RigLink(60)
+    watcher = Listener(link.hub.client("terminal"), "A")
+    watcher.ask(1, "A tale: A", max_tokens=3)
+    link.hub.hear(ev.CacheKeyframe(b"nonsense"))
+    assert link.hub._cache.mirror is None
+    for _ in range(6):
+        link.step()
+    watcher.read()
+    assert isinstance(watcher.ended[1], ev.RequestFinished)
+
+
 def test_no_client_asks_the_engine_for_the_whole_cache():
     link = RigLink(60)
     for role in ("terminal", "program", "onlooker"):
