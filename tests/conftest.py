@@ -22,8 +22,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Whatever a test runs, it reads and writes no history of whoever runs it.
 _DATA_HOME = tempfile.TemporaryDirectory(prefix="pagedchat-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
-# Before anything imports torch: tests run side by side, one to a core.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before anything imports torch: tests run side by side, one to a core, and tiny models run fastest on one thread.
+os.environ["OMP_NUM_THREADS"] = "1"
 # The settings of whoever runs the tests are not those that are tested.
 os.environ["PAGEDCHAT_CONFIG"] = ""
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
@@ -67,6 +67,17 @@ def pytest_runtest_protocol() -> Iterator[bool]:
         gc.collect()
     gc.freeze()
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Torch has one thread again. If it had two, they would wait for each other in all tests that follow in this
+    process, spinning on a core that others want: some took ten times as long."""
+    yield
+    if torch := sys.modules.get("torch"):
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        assert num_threads == 1, f"{item.nodeid} leaves torch with {num_threads} threads"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
