@@ -15,7 +15,7 @@ from tools.fuzz.bent_trees import any_of, bent
 from tools.fuzz.target import Target
 
 _DEEP = any_of([b"[" * 50, b"[" * 5_000, b'{"a":' * 50, b'{"a":' * 5_000, b"a." * 50, b"a." * 1_500])
-"""Deeper than Python recurses. Dots take time by the square of their number."""
+"""Half of them deeper than Python recurses. Dots take time by the square of their number, so there are fewer."""
 _TEXTS = any_of(["<script>", "]]>", "\x1b[2J", "\u202e", "\ud800", "```", "a" * 5000, "\x00", "\r", "日", "](x)"])
 _OURS = {
     "format": "pagedchat chat", "version": 1, "title": "t", "system": "s", "sampling": {"top_k": 3, "stop": ["x"]},
