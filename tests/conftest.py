@@ -7,9 +7,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -22,8 +22,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Whatever a test runs, it reads and writes no history of whoever runs it.
 _DATA_HOME = tempfile.TemporaryDirectory(prefix="pagedchat-tests-")
 os.environ["XDG_DATA_HOME"] = _DATA_HOME.name
-# Before anything imports torch: tests run side by side, one to a core.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before anything imports torch: tests run side by side, one to a core, and tiny models run fastest on one thread.
+os.environ["OMP_NUM_THREADS"] = "1"
+# Searched for garbage is when a test says so, and now and then: Python's own thresholds took a tenth of the time.
+gc.set_threshold(20_000, 20, 20)
 # The settings of whoever runs the tests are not those that are tested.
 os.environ["PAGEDCHAT_CONFIG"] = ""
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-settings")
@@ -43,30 +45,43 @@ def _nothing_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
+_GROWTH = 300 << 20
+"""Bytes that a process grows by from one search of everything to the next."""
+_process, _size = psutil.Process(), pytest.StashKey[int]()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """What it makes stays, modules above all: nobody looks through it for garbage, then or later."""
     with no_collections():
         result = yield
     gc.freeze()
+    session.config.stash[_size] = _process.memory_info().rss
     return result
-
-
-_TESTS_BETWEEN = 100
-"""Tests from one search of everything to the next."""
-_num_tests = count(1)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol() -> Iterator[bool]:
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[bool]:
     """What is there after a test is left out of searches: a screen that ends takes back what was left out, and half
-    of the time of those that follow goes by looking through modules. Now and then everything is searched."""
+    of the time of those that follow goes by looking through modules. Everything is searched once it is worth it."""
     result = yield
-    if next(_num_tests) % _TESTS_BETWEEN == 0:
+    if _process.memory_info().rss > item.config.stash[_size] + _GROWTH:
         gc.unfreeze()
         gc.collect()
+        item.config.stash[_size] = _process.memory_info().rss
     gc.freeze()
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Torch has one thread again. If it had two, they would wait for each other in all tests that follow in this
+    process, spinning on a core that others want: some took ten times as long."""
+    yield
+    if torch := sys.modules.get("torch"):
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        assert num_threads == 1, f"{item.nodeid} leaves torch with {num_threads} threads"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from pagedchat.bench.random_checkpoint import LARGE_STD, OPT_125M, write_checkpoint, write_word_tokenizer
-from pagedchat.bench.ui import attach, main, transcripts
+from pagedchat.bench.ui import attach, keys, main, slowdown, transcripts
 from pagedchat.bench.ui.arguments import add_ui_options
 from pagedchat.bench.ui.gpu_speed import measure_gpu_speed
 from pagedchat.bench.ui.long_chats import LongChats
@@ -183,8 +183,11 @@ def test_a_terminal_that_attaches_is_measured_alone(monkeypatch: pytest.MonkeyPa
 def test_run_from_end_to_end_writes_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transcripts, "_SETTLE", 1.0)
-    monkeypatch.setattr(transcripts, "LONG", 5_000)
+    for module, name, value in (  # figures need not be good ones
+        (transcripts, "_SETTLE", 0.3), (transcripts, "LONG", 5_000), (transcripts, "_PAGES", 4),
+        (keys, "_SETTLE", 0.3), (slowdown, "SETTLE", 0.3), (attach, "_REPEATS", 2),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
     sizes = {"chats": 2, "rate": 30, "num-blocks": 256, "frames": 3, "keys": 3, "seconds": 1, "rounds": 1}
     sizes |= {"history-chats": 20}
     argv = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]

@@ -51,8 +51,11 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
         assert seen.group_id == (-1 if seq.group is None else seq.group.group_id), seq
         assert seen.block_table == seq.block_table
         assert seen.host_block_table == seq.host_block_table
-    for block_id, holders in enumerate(mirror.holders):
-        assert sorted(holders) == sorted(s.seq_id for s in engine.sequences.values() if block_id in s.block_table)
+    holders: list[list[int]] = [[] for _ in mirror.holders]
+    for seq_id, seq in engine.sequences.items():
+        for block_id in set(seq.block_table):
+            holders[block_id].append(seq_id)
+    assert [sorted(each) for each in mirror.holders] == [sorted(each) for each in holders]
     assert mirror.last is not None
     counts = mirror.last.pool
     assert counts.free + counts.cached + counts.in_use + counts.withheld == counts.total

@@ -13,6 +13,7 @@ import pytest
 from tests.engine.walk import STATS, Faults, Walk
 
 WALKS = 150
+"""Half as many meet a limit that is refused four times, a third as many a fault while writing five times."""
 OPERATIONS = 250
 FIRST_FAR_SEED = 1000
 

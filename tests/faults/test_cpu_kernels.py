@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -234,26 +233,30 @@ def test_cpu_kernels_whose_files_cannot_be_used_are_compiled_anew(
 
 
 AT_ONCE = """
-import sys, time
+import sys
 from pathlib import Path
 from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.target import host_target
 from tests.faults.counting import count_with, module_that_counts
 from pagedchat.jit.cpu.library import Library
 cache, here = ObjectCache(Path(sys.argv[1])), host_target()
-while time.time() < float(sys.argv[2]):
-    pass
+print("ready", flush=True)
+sys.stdin.readline()
 print(count_with(Library(module_that_counts(), here, cache), here))
 """
 
 
 def test_processes_that_compile_the_same_cpu_kernel_at_once_all_have_it(here: CpuTarget, tmp_path: Path) -> None:
-    start = [sys.executable, "-c", AT_ONCE, str(tmp_path / "kernels"), str(time.time() + 8)]
+    start, pipe = [sys.executable, "-c", AT_ONCE, str(tmp_path / "kernels")], subprocess.PIPE
     root = str(Path(__file__).parents[2])
     processes = [
-        subprocess.Popen(start, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen(start, cwd=root, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)
     ]
+    assert [process.stdout and process.stdout.readline() for process in processes] == ["ready\n"] * 2
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     assert [process.communicate() for process in processes] == [(f"{[1] * 50}\n", "")] * 2
     assert [path.suffix for path in (tmp_path / "kernels").iterdir()] == [".o"]
     assert Library(module_that_counts(), here, ObjectCache(tmp_path / "kernels")).was_kept

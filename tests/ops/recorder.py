@@ -4,7 +4,9 @@ import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 import torch
@@ -92,11 +94,18 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "tensor_map": lambda *_: bytes(128),
     }
     with pytest.MonkeyPatch.context() as patch:
-        for module in pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops."):
+        for module in _modules():
             for name, stand_in in stand_ins.items():
-                if hasattr(import_module(module.name), name):
-                    patch.setattr(f"{module.name}.{name}", stand_in)
+                if hasattr(module, name):
+                    patch.setattr(module, name, stand_in)
         yield found
+
+
+@cache
+def _modules() -> list[ModuleType]:
+    """All of the ops."""
+    found = pkgutil.walk_packages(pagedchat.ops.__path__, "pagedchat.ops.")
+    return [import_module(module.name) for module in found]
 
 
 def decode(

@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
-_STRING_OR_CHAR = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 _OPENING, _CLOSING = "([{", ")]}"
 
 
-def bare_positions(text: str, start: int = 0) -> Iterator[int]:
-    """Positions of `text` from `start` on that are in no string."""
-    at = start
-    while at < len(text):
-        string = _STRING_OR_CHAR.match(text, at) if text[at] in "\"'" else None
-        if string:
-            at = string.end()
-        else:
-            yield at
-            at += 1
+def bare_marks(text: str, marks: str, start: int = 0, end: int | None = None) -> Iterator[int]:
+    """Positions of any of the characters `marks` that are in no string of `text` from `start` on, before `end`."""
+    for match in _strings_and(marks).finditer(text, start, len(text) if end is None else end):
+        if len(match[0]) == 1:
+            yield match.start()
+
+
+@cache
+def _strings_and(marks: str) -> re.Pattern[str]:
+    return re.compile(rf'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[{re.escape(marks)}]')
 
 
 def closing(text: str, opening: int) -> int:
@@ -26,8 +26,8 @@ def closing(text: str, opening: int) -> int:
         ValueError: nothing closes it.
     """
     depth = 0
-    for at in bare_positions(text, opening):
-        depth += (text[at] in _OPENING) - (text[at] in _CLOSING)
+    for at in bare_marks(text, _OPENING + _CLOSING, opening):
+        depth += 1 if text[at] in _OPENING else -1
         if depth == 0:
             return at
     raise ValueError(f"nothing closes {text[opening : opening + 40]!r}")
@@ -36,7 +36,7 @@ def closing(text: str, opening: int) -> int:
 def split(text: str, mark: str) -> list[str]:
     """The parts of `text` between `mark`s that stand in no bracket, stripped; none of an empty text."""
     parts, depth, begin = [], 0, 0
-    for at in bare_positions(text):
+    for at in bare_marks(text, _OPENING + _CLOSING + mark):
         depth += (text[at] in _OPENING) - (text[at] in _CLOSING)
         if text[at] == mark and depth == 0:
             parts.append(text[begin:at])
@@ -47,5 +47,4 @@ def split(text: str, mark: str) -> list[str]:
 
 def depth_at(text: str, position: int) -> int:
     """In how many braces `position` stands."""
-    before = text[:position]
-    return sum((before[at] == "{") - (before[at] == "}") for at in bare_positions(before))
+    return sum(1 if text[at] == "{" else -1 for at in bare_marks(text, "{}", end=position))

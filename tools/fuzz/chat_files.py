@@ -14,6 +14,8 @@ from pagedchat.errors import PagedChatError
 from tools.fuzz.bent_trees import any_of, bent
 from tools.fuzz.target import Target
 
+_DEEP = any_of([b"[" * 50, b"[" * 5_000, b'{"a":' * 50, b'{"a":' * 5_000, b"a." * 50, b"a." * 1_500])
+"""Half of them deeper than Python recurses. Dots take time by the square of their number, so there are fewer."""
 _TEXTS = any_of(["<script>", "]]>", "\x1b[2J", "\u202e", "\ud800", "```", "a" * 5000, "\x00", "\r", "日", "](x)"])
 _OURS = {
     "format": "pagedchat chat", "version": 1, "title": "t", "system": "s", "sampling": {"top_k": 3, "stop": ["x"]},
@@ -60,7 +62,7 @@ def _broken(draw: st.DrawFn, data: bytes) -> bytes:
             at = draw(st.integers(0, len(data)))
             return data[:at] + draw(st.binary(max_size=4)) + data[at + draw(st.integers(0, 4)) :]
         case 1:
-            return draw(any_of((b"[", b'{"a":', b"a."))) * draw(any_of((50, 5_000))) + data
+            return draw(_DEEP) + data
     return data
 
 

@@ -17,7 +17,8 @@ class AllMailboxes:
 
     @property
     def are_empty(self) -> bool:
-        return bool((self.memory == -1).all())
+        least, most = self.memory.aminmax()
+        return int(least) == int(most) == -1
 
 
 def all_mailboxes(size: int, device: str = "cpu") -> AllMailboxes:

@@ -1,5 +1,7 @@
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 import torch
@@ -18,7 +20,19 @@ from pagedchat.ops.ranks.reduce_add_norm import (
 )
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, NORMS, error, exact_norm, make_norm, normal
-from tests.ops.ranks.mailboxes_case import all_mailboxes
+from tests.ops.ranks.mailboxes_case import AllMailboxes, all_mailboxes
+
+
+@lru_cache(maxsize=1)
+def shared_mailboxes(size: int, device: str) -> AllMailboxes:
+    """For one test after the other, each of which leaves them empty: to make half a gigabyte takes a while."""
+    return all_mailboxes(size, device)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def given_back() -> Iterator[None]:
+    yield
+    shared_mailboxes.cache_clear()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -26,7 +40,7 @@ from tests.ops.ranks.mailboxes_case import all_mailboxes
 @pytest.mark.parametrize("kind", NORMS)
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_agrees_with_the_definition(size: int, kind: str | None, dtype: torch.dtype, device: str) -> None:
-    boxes = all_mailboxes(size, device)
+    boxes = shared_mailboxes(size, device)
     for width, num_rows in ((768, 3), (4096, 1), (768, 1), (768, 16)):
         norm = make_norm(kind, width, device, dtype)
         hidden = normal(num_rows, width, device=device, dtype=dtype).expand(size, -1, -1).contiguous()

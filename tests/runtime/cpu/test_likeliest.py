@@ -201,6 +201,7 @@ def test_a_copy_is_made_in_pieces_that_steps_do_not_wait_for(monkeypatch: pytest
     monkeypatch.setattr(likeliest, "COPIED_AT_ONCE", 100 * 128)
     monkeypatch.setattr(quantize_module, "_ELEMENTS_AT_ONCE", 32 * 128)  # several threads make a piece
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # or torch keeps two for the tests that follow
     head = Product(torch.randn(520, 128), None)
     rows, logits, inputs = torch.randn(3, 128), torch.empty(3, 520), ProductInputs.for_rows(3, 128)
     with torch.inference_mode():  # as in a step

@@ -234,7 +234,8 @@ def small_layers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind | None, device: str) -> None:
-    model = tiny_model(family, device, torch.float16, ffn_size=1536)
+    # So wide that one launch on a GPU does a whole step; no step on a CPU needs that.
+    model = tiny_model(family, device, torch.float16, ffn_size=1536 if device == "cuda" else 512)
     assert isinstance(model, Decoder)
     crowds = CROWDS[device]
     most = max(size for size, _ in crowds)

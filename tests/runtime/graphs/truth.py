@@ -86,15 +86,18 @@ def load_ours(folder: Path, dtype: torch.dtype, device: str) -> Decoder:
 
 
 def force(runner: CapturedRunner, decode: Iterable[str] = KINDS, prefill: Iterable[str] = PREFILL_KINDS) -> None:
-    """Let batches be run by these kinds of steps alone, and by modules where none of them may."""
+    """Let batches be run by these kinds of steps alone, and by modules where none of them may. What was captured
+    stays if it is for the same kinds: a walk over all kinds of decodes captures its prompts' steps once."""
     runner.decodes.forget_ahead()
     assert runner.prefills is not None
     for store, kinds, some in (
         (runner.decodes.store, KINDS, decode),
         (runner.prefills.store, PREFILL_KINDS, prefill),
     ):
-        store.forget()
-        store._without_trust = kinds - {MODULES, *some}  # type: ignore[attr-defined]
+        others = kinds - {MODULES, *some}
+        if others != store._without_trust:  # type: ignore[attr-defined]
+            store.forget()
+            store._without_trust = others  # type: ignore[attr-defined]
 
 
 @contextmanager
