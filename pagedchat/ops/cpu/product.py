@@ -20,8 +20,8 @@ from pagedchat.ops.cpu.long_product import TILE_COLUMNS, TILE_ROWS
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.quantized_product import TILE
 
-_MOST_COLUMNS = 64
-"""Columns of a result that a thread takes at a time, at most."""
+_MOST_COLUMNS = {8: 64, 4: 256}
+"""Columns of a result that a thread takes at a time, at most, where weights have so many bits."""
 _PARTS = 8
 """Chunks of a product that each thread is to have at least: who is slow then leaves the rest to others."""
 _COLUMNS_OF_ALL = 24
@@ -208,7 +208,9 @@ class Product:
             minimums = 0 if packed.minimums is None else packed.minimums.data_ptr()
             arguments += [packed.scales.data_ptr(), minimums]
             arguments += [inputs.scales.data_ptr(), inputs.sums.data_ptr(), packed.group_size]
-            chunk = max(1, min(units // (kernels.pool.num_threads * _PARTS), _MOST_COLUMNS // TILE))
+            most = _MOST_COLUMNS[packed.bits] // TILE
+            chunk = max(1, min(units // (kernels.pool.num_threads * _PARTS), most))
+            arguments.append(chunk * TILE * self.in_features * packed.bits // 8 * kernels.pool.num_threads)
             return Job(kernels.address(packed.name), units, chunk, arguments)
         row_bytes = weight.nbytes // self.out_features
         chunk = self._dense_columns(kernels.pool.num_threads, row_bytes)

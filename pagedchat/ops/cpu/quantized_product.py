@@ -10,7 +10,7 @@ t·Σ q, and since digits are stored as d + z, Σ (d + z)·q - z·Σ q is Σ d·
 Arguments: weight, input (int8), output (float32), bias or 0, out_features, in_features, num_rows, elements of an
 input row, elements of an output row, 1 to add to what the output holds, scales (float16 [tiles, groups, 16]),
 minimums (likewise, or 0), scales of the inputs (float32 [num_rows, groups]), sums of the inputs (int32, likewise),
-group_size.
+group_size, bytes from a chunk of the weight to the next one of the same thread.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,9 @@ LONGEST_GROUP = 128
 """Elements of a row that have a scale in common, at most."""
 
 _FLOATS, _INTS = vector(TILE, FLOAT), vector(TILE, I32)
-_AHEAD_BYTES = 2048
+_AHEAD_BYTES = {8: 2048, 4: 8192}
+"""How far ahead of a product its weight is fetched, by its bits: out of the tiles that come next, at the end of a
+chunk out of the next one of the same thread."""
 _LOW = 0x0F0F0F0F
 
 
@@ -58,10 +60,10 @@ def _write_block(module: Module, target: CpuTarget, name: str, bits: int, num_ro
     together = TILES_TOGETHER if target.has_wide_registers and num_rows == ROW_COUNTS[0] else 1
     whole = last - (last - first) % together
     with f.loop(first, whole, together) as tile:
-        block.write(tile, together)
+        block.write(tile, together, first, last)
     if together > 1:
         with f.loop(whole, last) as tile:
-            block.write(tile, 1)
+            block.write(tile, 1, first, last)
     f.finish()
 
 
@@ -85,8 +87,11 @@ class _Block:
         x_stride, self._y_stride, self._adds = argument(f, args, 7), argument(f, args, 8), argument(f, args, 9)
         self._scales = argument(f, args, 10, PTR)
         self._minimums = argument(f, args, 11, PTR) if minimums else None
-        self._group = argument(f, args, 14)
+        self._group, self._to_next = argument(f, args, 14), argument(f, args, 15)
         self._num_groups = self._in_features // self._group
+        self._element_bytes = 2 * bits
+        """Of a tile: an element of each of its rows."""
+        self._tile_bytes = self._in_features * self._element_bytes
         self._output = f.at(argument(f, args, 2, PTR), row * self._y_stride, FLOAT)
         inputs = f.at(argument(f, args, 1, PTR), row * x_stride, "i8")
         self._inputs = [f.at(inputs, x_stride * i, "i8") for i in range(num_rows)]
@@ -94,12 +99,13 @@ class _Block:
         self._input_scales = f.at(argument(f, args, 12, PTR), first_group, FLOAT)
         self._input_sums = f.at(argument(f, args, 13, PTR), first_group, I32)
 
-    def write(self, tile: Value, num_tiles: int) -> None:
+    def write(self, tile: Value, num_tiles: int, first: Value, last: Value) -> None:
         f = self._f
         sums = [[f.variable(_FLOATS, 0.0) for _ in self._inputs] for _ in range(num_tiles)]
         tiles = [self._places(tile + i) for i in range(num_tiles)]
         with f.loop(0, self._num_groups) as group:
-            whole = self._dots([each.digits for each in tiles], group)
+            ahead = self._ahead(tile, num_tiles, group, first, last)
+            whole = self._dots([each.digits for each in tiles], group, ahead)
             for each, its_sums, its_dots in zip(tiles, sums, whole, strict=True):
                 scale = self._halves(each.scales, group)
                 for i, dots in enumerate(its_dots):
@@ -107,12 +113,21 @@ class _Block:
         for i, its_sums in enumerate(sums):
             self._store((tile + i) * TILE, its_sums)
 
+    def _ahead(self, tile: Value, num_tiles: int, group: Value, first: Value, last: Value) -> Value:
+        """Bytes from where a group is to what is fetched meanwhile."""
+        f, done = self._f, group * self._group * self._element_bytes
+        ahead = _AHEAD_BYTES[self._bits]
+        beyond = self._tile_bytes * (num_tiles - 1) + ahead
+        ahead = f.choose((done + ahead) < self._tile_bytes, ahead, beyond, I64)
+        left = (last - tile) * self._tile_bytes - done
+        to_chunk = self._to_next - (last - first) * self._tile_bytes + ahead
+        return f.choose(ahead < left, ahead, to_chunk, I64)
+
     def _places(self, tile: Value) -> "_Places":
         f = self._f
-        row_bytes = self._in_features * 16 if self._bits == 8 else self._in_features * 8
         first = tile * self._num_groups * TILE
         return _Places(
-            f.at(self._digits, tile * row_bytes, "i8"),
+            f.at(self._digits, tile * self._tile_bytes, "i8"),
             f.at(self._scales, first, HALF),
             None if self._minimums is None else f.at(self._minimums, first, HALF),
         )
@@ -122,7 +137,7 @@ class _Block:
         f = self._f
         return f.convert("fpext", f.load(_HALVES, f.at(start, group * TILE, HALF), aligned=2), _FLOATS)
 
-    def _dots(self, digits: list[Value], group: Value) -> list[list[Value]]:
+    def _dots(self, digits: list[Value], group: Value, ahead: Value) -> list[list[Value]]:
         """Of one group: whole numbers, for each tile and row."""
         f = self._f
         start = -zero_of(self._target, self._bits)
@@ -136,7 +151,7 @@ class _Block:
                 )
         first = group * self._group
         with f.loop(first, first + self._group, PIECE) as k:
-            self._add_piece([f.at(each, k * (16 if self._bits == 8 else 8), "i8") for each in digits], k, dots)
+            self._add_piece([f.at(each, k * self._element_bytes, "i8") for each in digits], k, dots, ahead)
         return [[_summed([each.value for each in of_row]) for of_row in its_dots] for its_dots in dots]
 
     @property
@@ -144,11 +159,11 @@ class _Block:
         """Sums that a row's dots of a group are spread over: where rows are few, one would wait for itself."""
         return {1: 4, 2: 2}.get(self._num_rows, 1)
 
-    def _add_piece(self, digits: list[Value], k: Value, dots: list[list[list[Variable]]]) -> None:
+    def _add_piece(self, digits: list[Value], k: Value, dots: list[list[list[Variable]]], ahead: Value) -> None:
         f = self._f
         lines = PIECE // 4 if self._bits == 8 else PIECE // 8
         for line in range(lines):
-            parts = [self._line(f.at(each, 64 * line, "i8")) for each in digits]
+            parts = [self._line(f.at(each, 64 * line, "i8"), ahead) for each in digits]
             for part in range(len(parts[0])):
                 four_idx = line * len(parts[0]) + part
                 for i, row_input in enumerate(self._inputs):
@@ -157,10 +172,10 @@ class _Block:
                         chain = its_dots[i][four_idx % self._chains]
                         chain.value = add_dots(f, self._target, chain.value, its_parts[part], four)
 
-    def _line(self, at: Value) -> list[Value]:
+    def _line(self, at: Value, ahead: Value) -> list[Value]:
         """64 bytes of digits: of 8 bits 4 elements of each row, of 4 bits twice as many."""
         f = self._f
-        f.fetch_soon(f.at(at, _AHEAD_BYTES, "i8"))
+        f.fetch_soon(f.at(at, ahead, "i8"))
         both = f.load(_INTS, at, aligned=4)
         return [both] if self._bits == 8 else [both & _LOW, (both >> 4) & _LOW]
 
