@@ -116,9 +116,9 @@ class _Block:
     def _ahead(self, tile: Value, num_tiles: int, group: Value, first: Value, last: Value) -> Value:
         """Bytes from where a group is to what is fetched meanwhile."""
         f, done = self._f, group * self._group * self._element_bytes
-        ahead = _AHEAD_BYTES[self._bits]
-        beyond = self._tile_bytes * (num_tiles - 1) + ahead
-        ahead = f.choose((done + ahead) < self._tile_bytes, ahead, beyond, I64)
+        some = _AHEAD_BYTES[self._bits]
+        beyond = self._tile_bytes * (num_tiles - 1) + some
+        ahead = f.choose((done + some) < self._tile_bytes, some, beyond, I64)
         left = (last - tile) * self._tile_bytes - done
         to_chunk = self._to_next - (last - first) * self._tile_bytes + ahead
         return f.choose(ahead < left, ahead, to_chunk, I64)
