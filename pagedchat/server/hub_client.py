@@ -3,15 +3,13 @@ other client.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from pagedchat.errors import PagedChatError
 from pagedchat.events import EngineEvent
+from pagedchat.server.numbers import Numbers
 from pagedchat.server.shared_cache import Watcher
 from pagedchat.service.commands import AnyCommand, EngineLink
-
-if TYPE_CHECKING:
-    from pagedchat.server.hub import EngineHub
 
 Role = Literal["terminal", "program", "onlooker"]
 """terminal: may do everything that does not end the engine. program: has chats. onlooker: looks on."""
@@ -20,10 +18,40 @@ DECIDES = "The server decides which model runs, and when its engine is started a
 _HINT = "Whoever runs `pagedchat serve` can end it and start it with another model."
 
 
+class Hub(Protocol):
+    """As `hub.EngineHub` is."""
+
+    numbers: Numbers
+
+    async def start(self) -> None:
+        """Start the engine, if nobody has."""
+        ...
+
+    def send(self, client: "HubClient", command: AnyCommand) -> None:
+        """A client wants something."""
+        ...
+
+    def refuse(self, client: "HubClient", command: AnyCommand, message: str, hint: str) -> None:
+        """It gets nothing."""
+        ...
+
+    def listen(self, client: "HubClient", story: Iterable[EngineEvent] = ()) -> None:
+        """Somebody reads what it is told."""
+        ...
+
+    def silence(self, client: "HubClient") -> None:
+        """Nobody does."""
+        ...
+
+    def leave(self, client: "HubClient") -> None:
+        """It is gone."""
+        ...
+
+
 class HubClient:
     """One client's `EngineLink`. Made by `EngineHub.client`."""
 
-    def __init__(self, hub: "EngineHub", key: int, role: Role, watcher: Watcher) -> None:
+    def __init__(self, hub: Hub, key: int, role: Role, watcher: Watcher) -> None:
         self._hub = hub
         self.key = key
         self.role = role

@@ -18,10 +18,10 @@ from pagedchat.events import EngineDied, EngineEvent, EngineFailed, EngineNotice
 from pagedchat.garbage import freeze_once, rare_collections
 from pagedchat.metrics.stats_socket import serve_stats
 from pagedchat.server.app import build_app
+from pagedchat.server.http.protocol import http_protocol
 from pagedchat.server.listening import listen, url
 from pagedchat.server.opening import OpenedEngine, open_engine
 from pagedchat.server.options import ServeOptions
-from pagedchat.server.protocol import http_protocol
 from pagedchat.service.attaching import MAX_TOLD
 from pagedchat.service.commands import EngineLink
 

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 
 from pagedchat.engine import keyframe
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.dump import frame_of_engine
 from pagedchat.events import CacheKeyframe, IntegrityBroken, RunState, StepReport
 from pagedchat.kv_events.publisher import BlockEventPublisher
 from pagedchat.service.chats import Chats
@@ -189,7 +190,7 @@ class EngineLoop:
 
     def _tell_cache(self) -> None:
         self._settle()
-        frame = keyframe.frame_of_engine(self._core, self._num_reports, self._last_report)
+        frame = frame_of_engine(self._core, self._num_reports, self._last_report)
         self._publisher.send_now(CacheKeyframe(keyframe.encoded(frame)))
 
     def _tell_state(self) -> None:

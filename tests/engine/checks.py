@@ -4,6 +4,7 @@ from collections import Counter
 
 from pagedchat.engine import keyframe
 from pagedchat.engine.core import EngineCore
+from pagedchat.engine.dump import frame_of_engine
 from pagedchat.engine.mirror import CacheMirror
 
 FRAMES_APART = 5
@@ -71,7 +72,7 @@ def assert_mirror_equals(mirror: CacheMirror, engine: EngineCore) -> None:
 
 def assert_frame_equals(mirror: CacheMirror, engine: EngineCore) -> None:
     """What the engine tells of its cache at once is what its reports have told, but for what changed when."""
-    frame = keyframe.frame_of_engine(engine, mirror.num_reports, mirror.last)
+    frame = frame_of_engine(engine, mirror.num_reports, mirror.last)
     told = keyframe.restore(keyframe.decode(keyframe.encoded(frame)))
     differ = {name for name, value in vars(told).items() if value != getattr(mirror, name)}
     assert differ <= {"holders", "touched"}, differ

@@ -16,7 +16,7 @@ from pagedchat.errors import PagedChatError
 from pagedchat.server.admission import Admission, Answer
 from pagedchat.server.http.errors import ApiError, Naming, from_engine, not_ready, unexpected
 from pagedchat.server.http.streaming import DONE
-from pagedchat.server.when_gone import WHEN_GONE, WhenGone
+from pagedchat.server.http.when_gone import WHEN_GONE, WhenGone
 
 log = logging.getLogger(__name__)
 

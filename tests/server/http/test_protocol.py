@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import uvicorn
 
+from pagedchat.server.http.protocol import _HeadWithBody, http_protocol
+from pagedchat.server.http.when_gone import WHEN_GONE
 from pagedchat.server.listening import listen
-from pagedchat.server.protocol import _HeadWithBody, http_protocol
-from pagedchat.server.when_gone import WHEN_GONE
 
 HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pagedchat.server.when_gone import WHEN_GONE, WhenGone
+from pagedchat.server.http.when_gone import WHEN_GONE, WhenGone
 
 MOST_HEAD = 64 * 1024
 """Bytes of a request line and all headers, or of what stands between the pieces of a body and behind it."""
