@@ -27,6 +27,9 @@
 #ifndef IN_FLIGHT
 #define IN_FLIGHT SLOTS  // slots of weights that are asked for and have not come, at most
 #endif
+#ifndef COPYING_WARPS
+#define COPYING_WARPS 1  // behind those that multiply
+#endif
 #ifndef PACE
 #define PACE 0  // cycles between two slots that are asked for, at least
 #endif
@@ -55,7 +58,6 @@
 #define MIDDLE_IS_SHARED (LAYER_KIND || TOKENS == 1)
 
 constexpr bool FEW_BITS_LAYERS = LAYER_KIND != WHOLE_WEIGHTS;
-constexpr int COPYING_WARPS = FEW_BITS_LAYERS ? 2 : 1;          // behind those that multiply
 constexpr int OTHER_THREADS = (COPYING_WARPS + 1) * WARP_SIZE;  // they, and a warp that marks
 constexpr int MAX_LAYERS = 64;
 // Rows of a weight that are made together; of gates and values half as many each.
@@ -66,6 +68,7 @@ constexpr int TOKEN_ROWS = TOKENS * UNIT;                  // results of a unit
 constexpr int NUM_TASKS = TOKENS * NUM_KV_HEADS * SPLITS;  // thread blocks that attend
 constexpr int SUB_LANES = 8 / TOKENS;                      // lanes that share a token's norm
 
+static_assert(COPYING_WARPS == (FEW_BITS_LAYERS ? 2 : 1), "rows of few bits and their scales have a warp each");
 static_assert(TOKENS == 1 || TOKENS == 2 || TOKENS == 4 || TOKENS == 8, "rows of mma");
 static_assert(TOKENS * SPLITS <= 8 && (SPLITS & (SPLITS - 1)) == 0, "each split of a token has a row of mma");
 static_assert(MOST_UNITS * TOKEN_ROWS <= NUM_THREADS, "a thread has one result of a group at most");

@@ -111,6 +111,8 @@ class LayersPlan:
     """Of the ring of weights."""
     copies: int
     """Of what thread blocks publish."""
+    copying_warps: int
+    """Of a thread block, behind those that multiply: one, or of few bits two, the second for their scales."""
     in_flight: int = 0
     """Slots that are asked for and have not come, at most; 0: all of them."""
     pace: int = 0
@@ -118,8 +120,8 @@ class LayersPlan:
 
     @property
     def num_threads(self) -> int:
-        """Of a thread block: warps that multiply, one that copies, or of few bits two, one that marks."""
-        return 32 * (_NUM_WARPS + (3 if self.in_flight else 2))
+        """Of a thread block: warps that multiply, those that copy, one that marks."""
+        return 32 * (_NUM_WARPS + self.copying_warps + 1)
 
     @property
     def constants(self) -> Constants:
@@ -127,6 +129,7 @@ class LayersPlan:
         return {
             "NUM_BLOCKS": self.num_thread_blocks,
             "NUM_WARPS": _NUM_WARPS,
+            "COPYING_WARPS": self.copying_warps,
             "TOKENS": self.num_tokens,
             "SPLITS": self.num_splits,
             "SLOTS": self.slots,
@@ -230,8 +233,9 @@ def plan_layers(
     units = -(-shape.hidden // shape.unit // num_multiprocessors)
     if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
         return None
-    copies, pace = 8 if rows <= 2 else 2, _pace(shape)
-    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, 0 if pace else _IN_FLIGHT, pace)
+    copies, pace, copying_warps = 8 if rows <= 2 else 2, _pace(shape), 2 if shape.form.few else 1
+    in_flight = 0 if pace else _IN_FLIGHT
+    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, copying_warps, in_flight, pace)
 
 
 @cache
