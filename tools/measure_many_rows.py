@@ -1,13 +1,15 @@
-"""What each kind of launch costs a step of many chats: `python -m tools.measure_many_rows [SHAPE ...] [ROWS ...]`.
+"""What each kind of launch costs a step of many chats: `python -m tools.measure_many_rows [SHAPE ...] [FORM ...]
+[ROWS ...]`.
 
-The launches of a step in one graph, of the shapes of `pagedchat bench engine --only shapes` with random weights and
-keys in float16, 190 tokens of context a chat; then the same step without one kind of them at a time. What a step
-takes less then is what that kind costs it, waits between launches included: a profiler's times of launches that
-overlap say less. All of a step in microseconds, norms to the way down a layer, head and next token a step. Changes
-nothing.
+The launches of a step in one graph, of the shapes of `pagedchat bench engine --only shapes` with random weights
+(of float16 by default, or int8 or fp8 with a scale a row) and keys in float16, 190 tokens of context a chat; then
+the same step without one kind of them at a time. What a step takes less then is what that kind costs it, waits
+between launches included: a profiler's times of launches that overlap say less. All of a step in microseconds,
+norms to the way down a layer, head and next token a step. Changes nothing.
 """
 
 import sys
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.quantized.weight import FP8, QuantizedWeight, Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from tools.measure_few_rows import replay_time
 
@@ -27,6 +30,7 @@ CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
 FILLED = 0.75
 """Of the bucket, as captured steps take it."""
+FORMS = ("float16", "int8", "fp8")
 OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
 """Kinds of launches: of every layer, and of a step."""
 
@@ -34,12 +38,13 @@ OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"
 def main(arguments: list[str]) -> int:
     """Print a line for each shape and number of rows; returns the exit code."""
     names = [argument for argument in arguments if argument in SHAPES] or list(SHAPES)
+    forms = [argument for argument in arguments if argument in FORMS] or FORMS[:1]
     rows = [int(argument) for argument in arguments if argument.isdigit()] or [64]
     with torch.inference_mode():
-        for name in names:
-            weights = Weights(SHAPES[name], "cuda")
+        for name, form in product(names, forms):
+            weights = Weights(SHAPES[name], form, "cuda")
             for num_rows in rows:
-                print(f"{name}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
+                print(f"{name}, {form}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
                 torch.cuda.empty_cache()
             del weights
             torch.cuda.empty_cache()
@@ -58,11 +63,12 @@ class Weights:
 
     Args:
         shape: its config.json, of a Llama or Qwen.
+        form: of all products.
         device: where they are.
     """
 
-    def __init__(self, shape: dict[str, Any], device: str) -> None:
-        self.device = device
+    def __init__(self, shape: dict[str, Any], form: str, device: str) -> None:
+        self.device, self._form = device, form
         self.num_heads, self.num_kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
         hidden, middle = shape["hidden_size"], shape["intermediate_size"]
         self.middle, self.vocab_size = middle, shape["vocab_size"]
@@ -74,13 +80,18 @@ class Weights:
             {kind: self._random(*each) for kind, each in sizes.items()} for _ in range(shape["num_hidden_layers"])
         ]
         self.head = self._random(self.vocab_size, hidden)
-        self.bias = torch.zeros_like(self.layers[0]["qkv"][:, 0]) if shape["model_type"] == "qwen2" else None
-        self.norm, of_head = (Norm("rms", self.head.new_ones(width), None, 1e-6) for width in (hidden, size))
+        self.embedding = torch.randn(BLOCK_SIZE, hidden, dtype=torch.float16, device=device)
+        self.bias = self.embedding.new_zeros(qkv_rows) if shape["model_type"] == "qwen2" else None
+        self.norm, of_head = (Norm("rms", self.embedding.new_ones(width), None, 1e-6) for width in (hidden, size))
         self.head_norms = HeadNorms(of_head, of_head) if shape["model_type"] == "qwen3" else None
         self.rotations = torch.ones(BUCKET, size // 2, 2, device=device)
 
-    def _random(self, num_rows: int, width: int) -> torch.Tensor:
-        return torch.randn(num_rows, width, dtype=torch.float16, device=self.device).div_(width**0.5)
+    def _random(self, num_rows: int, width: int) -> Weight:
+        if self._form == "float16":
+            return torch.randn(num_rows, width, dtype=torch.float16, device=self.device).div_(width**0.5)
+        scales = torch.full((num_rows, 1), 0.01 * width**-0.5, dtype=torch.float16, device=self.device)
+        digits = torch.randint(-127, 128, (num_rows, width), dtype=torch.int8, device=self.device)
+        return QuantizedWeight(8, width, digits if self._form == "int8" else digits.to(FP8), scales)
 
 
 class Step:
@@ -114,7 +125,7 @@ class Step:
     def run(self, without: str = "") -> torch.Tensor:
         """Queue all of a step but for one kind of launches; returns the residual stream."""
         weights = self.weights
-        hidden = embed_tokens(weights.head, self._ids, self._positions)
+        hidden = embed_tokens(weights.embedding, self._ids, self._positions)
         for index in range(len(weights.layers)):
             self._layer(index, hidden, without)
         rows = self._normed(hidden, without)

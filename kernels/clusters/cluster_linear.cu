@@ -1,17 +1,22 @@
 // output = residual + activation(weight * input + bias) for up to 64 tokens and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 64 rows of the weight with TOKENS tokens. SLICES thread blocks of a cluster have a slice of its inner
-// elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of them. Weights and
-// tokens come by tensor maps, 64 inner elements at a time, into a ring in shared memory; the weights of a whole
-// ring are on their way before the kernel before has ended (programmatic dependent launch). The ring is so small
-// that two thread blocks find room on a multiprocessor: that of the next product fills its own while this one ends.
-// Where there are no more thread blocks than multiprocessors it may be so large that each is alone on one, since
-// two would come to one that is free and none to others (`cluster_plan.py`).
+// A tile is 64 rows of the weight, or 128 of one byte an element, with TOKENS tokens. SLICES thread blocks of a
+// cluster have a slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy
+// brings to all of them. Weights and tokens come by tensor maps, 64 inner elements at a time, into a ring in shared
+// memory; the weights of a whole ring are on their way before the kernel before has ended (programmatic dependent
+// launch). The ring is so small that two thread blocks find room on a multiprocessor: that of the next product
+// fills its own while this one ends. Where there are no more thread blocks than multiprocessors it may be so large
+// that each is alone on one, since two would come to one that is free and none to others (`cluster_plan.py`).
 //
 // Sums of a slice go straight from registers into the shared memory of the thread block that adds and finishes them
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
 // the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
+//
+// Weights of a byte an element, with a scale a row, become 16 bits in the registers of the lane that needs them:
+// they are the operand that products of warpgroups take from there. The next chunk's bytes are read while this
+// one's are multiplied. Tiles have twice the rows, for two warpgroups, so that tokens are no more of what is
+// fetched than beside weights of 16 bits. Scales are applied to sums.
 
 #define CLUSTER (SHARERS * SLICES)
 
@@ -22,11 +27,15 @@
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
+#include "quantized/weight_kinds.cuh"
 
-constexpr int NUM_MULTIPLIERS = GROUP_THREADS, NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // one warp fetches
+constexpr int GROUP_ROWS = 64, GROUPS = FEW_BITS ? 2 : 1;  // rows of a warpgroup, and warpgroups that multiply
+constexpr int NUM_MULTIPLIERS = GROUPS * GROUP_THREADS,
+              NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // a warp fetches
 constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
-constexpr int ROWS = 64;                           // of the weight, of a tile
-constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
+constexpr int ROWS = GROUPS * GROUP_ROWS;                 // of the weight, of a tile
+constexpr int WEIGHT_ROW = TILE_INNER * WEIGHT_BITS / 8;  // bytes of a row of a chunk
+constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;         // of the output, of a tile, and rows that one copy brings
 
 // A strip is what a warp has of eight tokens: 16 rows of the weight, 2 x 2 sums a lane. Strips are counted through
 // the tile, those of the same tokens one after another, gates and their values side by side.
@@ -40,10 +49,12 @@ static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STR
 static_assert(!PAIRED || OWN_STRIPS % 2 == 0, "gates are where their values are");
 static_assert(TOKENS % (8 * SHARERS) == 0, "whole matrices of tokens");
 
+static_assert(!FEW_BITS || WEIGHT_BITS == 8, "a lane's bytes of a step are in two places");
+
 constexpr int SHARED_TOKENS = TOKENS / SHARERS;  // that a thread block fetches, for all that share them
 
 struct Stage {
-  unsigned char weights[ROWS * TILE_ROW], tokens[TOKENS * TILE_ROW];
+  unsigned char weights[ROWS * WEIGHT_ROW], tokens[TOKENS * TILE_ROW];
 };
 constexpr int STAGE_STRIPS = static_cast<int>(sizeof(Stage)) / STRIP_BYTES;  // whose sums take the place of a stage
 constexpr int SUM_STAGES = ceil_div(STRIPS, STAGE_STRIPS);                   // in whose place all sums come
@@ -76,6 +87,11 @@ struct Part {
         begin(first_of(slice)),
         count(first_of(slice + 1) - begin) {}
 
+  // A row of the tile, among those of the weight.
+  __device__ __forceinline__ int weight_row(int row, int out_features) const {
+    return tile_column + row + (PAIRED && row >= COLUMNS ? out_features - COLUMNS : 0);
+  }
+
   __device__ __forceinline__ int first_of(int of_slice) const { return chunks * of_slice / SLICES; }
 
   // The stage of the ring that is free first, in the thread block of a slice.
@@ -100,13 +116,13 @@ struct Fetch {
 
   __device__ __forceinline__ void weights(int stage, int chunk) const {
     const uint32 barrier = address_of(shared.filled[stage]);
-    const int column = (part.begin + chunk) * TILE_INNER;
+    const int column = (part.begin + chunk) * (WEIGHT_ROW / 2);  // in pairs of bytes
     unsigned char* to = shared.stages[stage].weights;
     expect_bytes(barrier, sizeof(Stage));
     copy_tile(to, weight, column, part.tile_column, barrier, pass_through_cache());
     if (PAIRED) {
       const int gated = out_features + part.tile_column;
-      copy_tile(to + COLUMNS * TILE_ROW, weight, column, gated, barrier, pass_through_cache());
+      copy_tile(to + COLUMNS * WEIGHT_ROW, weight, column, gated, barrier, pass_through_cache());
     }
   }
   __device__ __forceinline__ void tokens(int stage, int chunk) const {
@@ -157,6 +173,76 @@ __device__ __forceinline__ void release(const uint64& barrier, const Part& part)
   }
 }
 
+#if WEIGHT_KIND != WHOLE_WEIGHTS
+
+constexpr int STEPS = TILE_INNER / 16;  // products of a chunk
+
+// The bytes that a lane multiplies of a chunk: of each step four of its row g, then of the eighth row after it, as
+// `a` of mma.cuh has them.
+struct Bytes {
+  uint32 words[STEPS][2];
+
+  __device__ __forceinline__ void load(const unsigned char* weights) {
+    const int lane = threadIdx.x % WARP_SIZE, row = threadIdx.x / WARP_SIZE * STRIP_ROWS + lane / 4;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+      const unsigned char* at = weights + swizzled(row * WEIGHT_ROW + step * 16, WEIGHT_ROW) + lane % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < 2; i++, at += 8 * WEIGHT_ROW) {
+        const uint32 first = *reinterpret_cast<const unsigned short*>(at);
+        const uint32 second = *reinterpret_cast<const unsigned short*>(at + 8);
+        words[step][i] = __byte_perm(first, second, 0x5410);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void widen(uint32 (&a)[STEPS][4]) const {
+    using Of = Pairs<Element>;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const uint32 word = words[step][i];
+        a[step][i] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<0>(word) : Of::int8<0>(word);
+        a[step][2 + i] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<2>(word) : Of::int8<2>(word);
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
+  const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
+  Ring<STAGES> ring;
+  Bytes bytes;
+  wait(address_of(shared.filled[0]), 0);
+  bytes.load(shared.stages[0].weights);
+#pragma unroll 1
+  for (int i = 0; i < part.count; i++) {
+    const int stage = ring.stage;
+    uint32 a[STEPS][4];
+    bytes.widen(a);
+    const uint64 tokens = tile_descriptor(shared.stages[stage].tokens);
+    fence_products();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+      Product<TOKENS>::registers_shared(sums, a[step], moved(tokens, step * 32), true);
+    }
+    commit_products();
+    ring.advance();
+    if (i + 1 < part.count) {
+      wait(address_of(shared.filled[ring.stage]), ring.parity);
+      bytes.load(shared.stages[ring.stage].weights);
+    }
+    wait_products<0>();
+    if (i + STAGES < part.count) release(shared.emptied[stage], part);
+    if (SLICES > 1 && i == free_at) announce_to_cluster();
+  }
+  settle(sums);
+  if (SLICES > 1 && free_at == part.count) announce_to_cluster();
+}
+
+#else
+
 __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
   const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
   Ring<STAGES> ring;
@@ -178,6 +264,8 @@ __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shar
   settle(sums);
   if (SLICES > 1 && free_at == part.count) announce_to_cluster();
 }
+
+#endif
 
 // The strips that a warp finishes: their numbers among those of the thread block.
 __device__ __forceinline__ int own_strip(int i) {
@@ -261,9 +349,28 @@ struct Pieces {
   }
 };
 
+// What the sums of a thread's two rows are multiplied by, and what is added to them.
+struct OfRows {
+  float factors[2] = {1.0f, 1.0f}, shifts[2] = {};
+
+  // `row`: where the first of them is in the tile.
+  __device__ __forceinline__ void load(const Part& part, int row, const __half* scales, const Element* bias,
+                                       int out_features) {
+#pragma unroll
+    for (int i = 0; i < 2; i++, row += 8) {
+      if (part.tile_column + row % COLUMNS >= out_features) continue;
+      if (!PAIRED && bias != nullptr) shifts[i] = to_float(bias[part.tile_column + row]);
+      if (FEW_BITS) factors[i] = __half2float(scales[part.weight_row(row, out_features)]) * WEIGHT_FACTOR;
+    }
+  }
+  __device__ __forceinline__ float apply(float sum, int i) const {
+    return FEW_BITS ? fmaf(sum, factors[i], shifts[i]) : sum + shifts[i];
+  }
+};
+
 // The sums of a thread to `results`, [OWN_STRIPS, 8 tokens, STRIP_ROWS], rounded.
 __device__ __forceinline__ void store_results(Element* results, const float (&sums)[4 * WARP_STRIPS],
-                                              const float (&shifts)[2]) {
+                                              const OfRows& of_rows) {
   const int lane = threadIdx.x % WARP_SIZE;
 #pragma unroll
   for (int i = 0; i < WARP_STRIPS; i++) {
@@ -272,7 +379,7 @@ __device__ __forceinline__ void store_results(Element* results, const float (&su
     Element* to = results + strip * STRIP + lane % 4 * 2 * STRIP_ROWS + lane / 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {  // two tokens of a row, and of the eighth row after it
-      const float sum = sums[4 * i + j] + shifts[j / 2];
+      const float sum = of_rows.apply(sums[4 * i + j], j / 2);
       to[j % 2 * STRIP_ROWS + j / 2 * 8] = from_float<Element>(PAIRED ? sum : activate(sum));
     }
   }
@@ -300,7 +407,8 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
                    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
-                                                              // PAIRED; COLUMNS rows a tile
+                                                              // PAIRED; COLUMNS rows a tile; bytes in pairs
+                   const __half* __restrict__ scales,         // of its rows; null of 16 bits
                    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
                    const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
                    const Element* residual,                  // [num_tokens, out_features], or null
@@ -335,13 +443,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     if (SLICES > 1) wait_for_cluster();
     return;
   }
-  const int lane = threadIdx.x % WARP_SIZE;
-  float shifts[2] = {};
-  if (!PAIRED && bias != nullptr) {
-    const int row = part.tile_column + Part::row_of(part.slice * OWN_STRIPS + own_strip(0)) + lane / 4;
-    if (row < out_features) shifts[0] = to_float(bias[row]);
-    if (row + 8 < out_features) shifts[1] = to_float(bias[row + 8]);
-  }
+  OfRows of_rows;
+  of_rows.load(part, Part::row_of(part.slice * OWN_STRIPS + own_strip(0)) + threadIdx.x % WARP_SIZE / 4, scales,
+               bias, out_features);
   const Pieces pieces = {part, num_tokens, out_features};
   uint4 before[OWN_PIECES] = {};
   wait_for_previous_kernel();
@@ -360,10 +464,10 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
   float own[4 * WARP_STRIPS];
   receive(shared, part, own);
   sync_named(1, NUM_MULTIPLIERS);  // results take the place of sums
-  store_results(results, own, shifts);
+  store_results(results, own, of_rows);
 #else
   sync_named(1, NUM_MULTIPLIERS);  // or of chunks
-  store_results(results, sums, shifts);
+  store_results(results, sums, of_rows);
 #endif
   sync_named(1, NUM_MULTIPLIERS);
 #pragma unroll

@@ -240,11 +240,12 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
     sizes = product.in_features, product.out_features, rows
-    plan = plan_many_rows(*sizes, paired=product.paired, gpu=setting.gpu)
+    plan = plan_many_rows(*sizes, paired=product.paired, gpu=setting.gpu, form=form_of(setting, product))
     if plan is not None:
         yield Launch(product.name, _MANY_ROWS[type(plan)], plan.constants)
         return
-    yield Fallback(product.name, "cuBLAS", "a library is faster with so many rows, or it is not whole tiles")
+    why = "a library is faster with so many rows, or it is not whole tiles"
+    yield from multiplied(setting, product, rows, why)
     if product.name == "up":
         yield Launch("gates" if product.paired else "activation", "activate")
 

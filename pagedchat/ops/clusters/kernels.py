@@ -10,12 +10,17 @@ from pagedchat.ops.common.choices import (
     HOPPER_ONLY,
     TENSOR_CORE_ELEMENTS,
 )
+from pagedchat.ops.quantized.weight_form import NUMBERS, WHOLE, WeightForm
 
 
-def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) -> Tuning:
-    plan = plan_clusters(in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
+def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool, form: WeightForm = WHOLE) -> Tuning:
+    sizes = in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES
+    plan = plan_clusters(*sizes, form)
     assert plan is not None  # noqa: S101 - sizes of real models
-    return Tuning(plan.constants)
+    return Tuning({**plan.constants, "WEIGHT_KIND": NUMBERS[form.kind]})
+
+
+_INT8, _FP8 = WeightForm("int8"), WeightForm("fp8")
 
 
 _CUTS = (
@@ -24,6 +29,9 @@ _CUTS = (
     _cut(14336, 4096, 64, paired=False),
     _cut(4096, 6144, 32, paired=False),
     _cut(2048, 8192, 64, paired=True),
+    _cut(4096, 4096, 64, paired=False, form=_INT8),
+    _cut(4096, 14336, 16, paired=True, form=_INT8),
+    _cut(14336, 4096, 32, paired=False, form=_FP8),
 )
 
 KERNELS = (

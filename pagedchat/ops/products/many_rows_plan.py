@@ -8,6 +8,7 @@ from pagedchat.ops.clusters.cluster_plan import ClusterPlan, plan_clusters
 from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
 from pagedchat.ops.products.wide_plan import WidePlan, plan_wide
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 ManyRowsPlan = WarpgroupPlan | ClusterPlan | StreamKPlan | WidePlan
 
@@ -26,9 +27,15 @@ _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
 
 
 def plan_many_rows(
-    in_features: int, out_features: int, num_tokens: int, *, paired: bool, gpu: Gpu | None
+    in_features: int,
+    out_features: int,
+    num_tokens: int,
+    *,
+    paired: bool,
+    gpu: Gpu | None,
+    form: WeightForm = WHOLE,
 ) -> ManyRowsPlan | None:
-    """The quickest way that there is; None: a library multiplies.
+    """The quickest way that there is; None: a library multiplies, or of few bits `ops.quantized.multiply`.
 
     What was measured is in kernels/DECODE_STEPS.md.
 
@@ -38,11 +45,14 @@ def plan_many_rows(
         num_tokens: of the launch.
         paired: whether the weight has a gate and a value for each column.
         gpu: None is a GPU of which nothing is known.
+        form: of the weight.
     """
     if gpu is None or gpu.compute_capability != _WARPGROUPS:
         return None
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
+    if form.few:
+        return plan_clusters(*sizes, multiprocessors, limit, form)
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     clusters = plan_clusters(*sizes, multiprocessors, limit)

@@ -22,7 +22,7 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
 from pagedchat.ops.products.wide_gates import launch_wide_gates
 from pagedchat.ops.products.wide_plan import WidePlan
-from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, check_weight
+from pagedchat.ops.quantized.weight import Weight, check_weight, form_of
 
 NAME = "warpgroup_linear"
 
@@ -38,8 +38,8 @@ def warpgroup_linear(
     output: torch.Tensor | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
-    """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, and of few
-    bits, by a library.
+    """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, by a library,
+    or of few bits by `ops.quantized.multiply`.
 
     Args:
         input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
@@ -59,8 +59,8 @@ def warpgroup_linear(
     """
     out_features = weight.shape[0] // (2 if paired else 1)
     _check(input_rows, weight, bias, residual, paired, output)
-    plan = None if isinstance(weight, QuantizedWeight) else _plan(weight, len(input_rows), paired)
-    if isinstance(weight, QuantizedWeight) or plan is None or (residual is not None and isinstance(plan, WidePlan)):
+    plan = _plan(input_rows, weight, paired)
+    if plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
             input_rows,
             weight,
@@ -72,10 +72,12 @@ def warpgroup_linear(
             overlap=overlap,
         )
     target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
-    arguments = target, input_rows, weight, bias, residual, activation, paired
     if isinstance(plan, ClusterPlan):
-        launch_clusters(*arguments, plan, overlap=overlap)
-    elif isinstance(plan, StreamKPlan):
+        launch_clusters(target, input_rows, weight, bias, residual, activation, paired, plan, overlap=overlap)
+        return target
+    assert isinstance(weight, torch.Tensor)  # noqa: S101 - few bits have plans by clusters alone
+    arguments = target, input_rows, weight, bias, residual, activation, paired
+    if isinstance(plan, StreamKPlan):
         launch_stream_k(*arguments, plan, overlap=overlap)
     elif isinstance(plan, WidePlan):
         launch_wide_gates(target, input_rows, weight, activation, plan, overlap=overlap)
@@ -84,12 +86,12 @@ def warpgroup_linear(
     return target
 
 
-def _plan(weight: torch.Tensor, num_tokens: int, paired: bool) -> ManyRowsPlan | None:
-    if not has_warpgroups(weight):
+def _plan(rows: torch.Tensor, weight: Weight, paired: bool) -> ManyRowsPlan | None:
+    if not has_warpgroups(rows):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
-    on = gpu(weight.device.index)
-    return plan_many_rows(weight.shape[1], out_features, num_tokens, paired=paired, gpu=on)
+    on = gpu(rows.device.index)
+    return plan_many_rows(weight.shape[1], out_features, len(rows), paired=paired, gpu=on, form=form_of(weight))
 
 
 def _launch(

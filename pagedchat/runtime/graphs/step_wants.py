@@ -295,7 +295,15 @@ def warpgroup_products(facts: DecodeFacts) -> str:
     left = [
         product
         for product in products
-        if plan_many_rows(product.in_features, product.out_features, rows, paired=product.paired, gpu=gpu) is None
+        if plan_many_rows(
+            product.in_features,
+            product.out_features,
+            rows,
+            paired=product.paired,
+            gpu=gpu,
+            form=facts.setting.form(product.name),
+        )
+        is None
     ]
     if 2 * len(left) <= len(products) or 2 * sum(map(_weights, left)) <= sum(map(_weights, products)):
         return ""

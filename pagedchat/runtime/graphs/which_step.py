@@ -109,7 +109,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
     ),
     Rule(
         WARPGROUPS,
-        (wants.numbers_of_batch, wants.whole_weights, wants.plain_layers, wants.warpgroups,
+        (wants.numbers_of_batch, wants.plain_layers, wants.warpgroups,
          wants.rows_of_warpgroups(MAX_WARPGROUPED), wants.plain_gates, wants.warpgroup_products),
         "64 rows take 437 us a step, with cuBLAS 620; 256 rows 1,189 and 1,253",
     ),

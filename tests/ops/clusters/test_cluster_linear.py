@@ -10,6 +10,7 @@ from torch.nn import functional
 from pagedchat.ops.clusters.cluster_linear import launch_clusters
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
+from tests.ops.quantized.few_bits_case import FORMATS, weight_of
 from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -28,6 +29,15 @@ ORDERS = [
     *(pytest.param("cuda", dtype, case, 0, marks=pytest.mark.gpu) for case in PLANS for dtype in DTYPES),
 ]
 """Devices, types in turns on a CPU, and there the order of warps."""
+OF_BYTES = [
+    ("int8", (9, 576, 136), ClusterPlan(16, 4, 1, 3, 128)),  # as above; and tiles of as many bytes
+    ("fp8", (20, 464, 264), ClusterPlan(32, 4, 1, 3, 128)),
+    ("int8", (64, 1040, 40), ClusterPlan(64, 8, 1, 2, 128)),
+    ("fp8", (50, 336, 520), ClusterPlan(64, 1, 4, 3, 128)),
+    ("int8", (40, 1056, 264), ClusterPlan(64, 2, 4, 3, 128)),
+    ("int8", (25, 208, 128), ClusterPlan(32, 1, 1, 4, 128)),
+]
+"""Forms of weights, tokens and widths, and how they are cut."""
 
 
 @contextmanager
@@ -62,6 +72,40 @@ def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
     weight = normal(2 * 72, 584, device=device, dtype=torch.float16, scale=584**-0.5)
     gates, values = (rows.cpu().double() @ weight.cpu().double().T).chunk(2, dim=-1)
     output = rows.new_full((num_tokens, 72), float("nan"))
+
+    with kernels_on(device, seed=2):
+        launch_clusters(output, rows, weight, None, None, "silu", True, plan)
+
+    assert error(output, functional.silu(gates) * values) < 2 * allowed(torch.float16)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("form", "sizes", "plan"), OF_BYTES, ids=str)
+def test_weights_of_a_byte_an_element(
+    form: str, sizes: tuple[int, int, int], plan: ClusterPlan, dtype: torch.dtype, device: str
+) -> None:
+    num_tokens, in_features, out_features = sizes
+    rows = normal(num_tokens, in_features, device=device, dtype=dtype)
+    weight = weight_of(*FORMATS[form], out_features, in_features, device)
+    bias = normal(out_features, device=device, dtype=dtype)
+    output = normal(num_tokens, out_features, device=device, dtype=dtype, seed=3)
+    product = rows.cpu().double() @ weight.dequantized().cpu().double().T
+    wanted = (product + bias.cpu().double()).relu() + output.cpu().double()
+
+    with kernels_on(device, seed=1):
+        launch_clusters(output, rows, weight, bias, output, "relu", False, plan)
+
+    assert error(output, wanted) < allowed(dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("plan", [ClusterPlan(64, 1, 4, 3, 128), ClusterPlan(64, 8, 1, 3, 128)], ids=str)
+def test_gates_of_a_byte_an_element(plan: ClusterPlan, device: str) -> None:
+    rows = normal(40, 592, device=device, dtype=torch.float16)
+    weight = weight_of(*FORMATS["int8"], 2 * 136, 592, device)
+    gates, values = (rows.cpu().double() @ weight.dequantized().cpu().double().T).chunk(2, dim=-1)
+    output = rows.new_full((40, 136), float("nan"))
 
     with kernels_on(device, seed=2):
         launch_clusters(output, rows, weight, None, None, "silu", True, plan)
