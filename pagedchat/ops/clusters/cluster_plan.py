@@ -53,9 +53,9 @@ unless tokens are shared."""
 _NEARLY_ALL = 0.85
 """Of all places, in the last round: clusters of `_SHARERS` do not find room on so many, single thread blocks do."""
 _BYTES_ALONE, _BYTES_DEEP, _BYTES_MOST_SLICED, _BYTES_CHUNKS = 5 / 8, 128, 2.0, 8
-"""Of a byte an element: thread blocks a multiprocessor up to which each is alone there; chunks of a row from which on
-there may be so many slices that their thread blocks are as many a multiprocessor; chunks of a slice, at least, where
-thread blocks are not alone."""
+"""Of a byte an element: thread blocks a multiprocessor up to which each is alone there; chunks of a row from which
+on slices may be as many as leave so many a multiprocessor; chunks of a slice, at least, where thread blocks are not
+alone."""
 _MOST_TILES = 4.5
 """A multiprocessor: with many more beginning and ending each takes longer than streaming through all at once."""
 

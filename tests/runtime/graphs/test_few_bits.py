@@ -15,7 +15,7 @@ from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.model_tensors import forms_of, layers_differ, setting_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
-from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, which_decode, which_prefill
+from pagedchat.runtime.graphs.which_step import FUSED, LIBRARY, MERGED, WARPGROUPS, which_decode, which_prefill
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.few_bits_case import FORMS
 from tests.runtime.graphs.case import make_runner, tiny_model
@@ -30,7 +30,7 @@ OLDER = Gpu(0, "NVIDIA A100", (8, 0), 80 << 30, 108, 163 << 10)
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", [FUSED, LIBRARY])
+@pytest.mark.parametrize("name", [FUSED, WARPGROUPS, LIBRARY])
 def test_decodes_are_those_of_the_modules(
     name: str, form: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,11 +58,12 @@ def test_prompts_are_those_of_the_modules(form: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("family", ["llama", "qwen3", "opt", "gpt_neox", "gemma2"])
+@pytest.mark.parametrize("name", [FUSED, WARPGROUPS])
 def test_decodes_round_no_worse(
-    family: str, form: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    name: str, family: str, form: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Than the same weights as floats, rounded to the type; each step takes the tokens of float32."""
-    rule = next(rule for rule in which_step.DECODES if rule.name == FUSED)
+    rule = next(rule for rule in which_step.DECODES if rule.name == name)
     monkeypatch.setattr(which_step, "DECODES", (replace(rule, wants=()),))
     few = bring_to_few_bits(tiny_model(family, "cuda", dtype), form)
     assert_decodes_round_no_worse(_meant(few, torch.float32), _meant(few, dtype), few, [5, 16, 90])
@@ -71,13 +72,23 @@ def test_decodes_round_no_worse(
 def test_steps_of_one_launch_are_for_whole_weights() -> None:
     model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int8")
     setting = replace(setting_of(model, make_runner(model, 20, captured=False).backend), gpu=H200)
-    for rows, name in ((1, FUSED), (2, FUSED), (8, FUSED), (9, LIBRARY), (64, LIBRARY)):
+    names = ((1, FUSED), (2, FUSED), (8, FUSED), (9, WARPGROUPS), (64, WARPGROUPS), (65, LIBRARY))
+    for rows, name in names:
         chosen = which_decode(DecodeFacts(setting=setting, rows=rows, context_len=300, choice="greedy"))
         assert chosen.name == name
         assert "few bits" in chosen.refused[0][1]
     assert which_prefill(PrefillFacts(setting=setting, num_tokens=64, num_blocks=8)).name == MERGED
     older = DecodeFacts(setting=replace(setting, gpu=OLDER), rows=1, context_len=300, choice="greedy")
     assert which_decode(older).name == LIBRARY
+
+
+@pytest.mark.parametrize("form", ["int8, 32", "int4, 128, minimums"])
+def test_a_dozen_rows_of_groups_are_left_to_products_one_by_one(form: str) -> None:
+    model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), form)
+    setting = replace(setting_of(model, make_runner(model, 20, captured=False).backend), gpu=H200)
+    chosen = which_decode(DecodeFacts(setting=setting, rows=9, context_len=300, choice="greedy"))
+    assert chosen.name == LIBRARY
+    assert "a library is faster for 4 of its 4 products" in dict(chosen.refused)[WARPGROUPS]
 
 
 def test_whole_models_have_no_forms() -> None:
