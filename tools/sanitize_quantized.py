@@ -4,13 +4,14 @@
 
 import torch
 
+from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.quantized.dequantize import dequantize
 from pagedchat.ops.quantized.few_bits_linear import few_bits_linear
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import FP8, QuantizedWeight
 from tools.sanitize_case import Tensors, on_both, random_tensor
 
-WIDTH, OUTPUTS = 896, 300
+WIDTH, OUTPUTS = 896, 304
 
 
 def quantized_cases() -> list[bool]:
@@ -39,10 +40,16 @@ def _both(about: str, bits: int, parts: Tensors) -> list[bool]:
         weight = _weight(bits, t[2:])
         return [dequantize(weight, torch.empty(OUTPUTS, WIDTH, dtype=t[0].dtype, device=t[0].device))]
 
+    def by_clusters(t: Tensors) -> Tensors:
+        weight, rows = _weight(bits, t[2:]), t[0][:40]
+        added = warpgroup_linear(rows, weight, bias=t[1], residual=rows[:, :OUTPUTS].contiguous())
+        return [added, warpgroup_linear(rows[:16], weight, activation="silu", paired=True)]
+
     inputs = [random_tensor(70, WIDTH), random_tensor(OUTPUTS), *parts]
     return [
         on_both(f"few_bits_linear, {about}", inputs, product),
         on_both(f"dequantize, {about}", inputs, in_16_bits),
+        on_both(f"products of a dozen rows, {about}", inputs, by_clusters),
     ]
 
 
