@@ -2,10 +2,10 @@
 [ROWS ...]`.
 
 The launches of a step in one graph, of the shapes of `pagedchat bench engine --only shapes` with random weights
-(of float16 by default, or int8 or fp8 with a scale a row) and keys in float16, 190 tokens of context a chat; then
-the same step without one kind of them at a time. What a step takes less then is what that kind costs it, waits
-between launches included: a profiler's times of launches that overlap say less. All of a step in microseconds,
-norms to the way down a layer, head and next token a step. Changes nothing.
+(of float16 by default, of int8 or fp8 with a scale a row, or of int4 as `--quantize` has it) and keys in float16,
+190 tokens of context a chat; then the same step without one kind of them at a time. What a step takes less then is
+what that kind costs it, waits between launches included: a profiler's times of launches that overlap say less. All
+of a step in microseconds, norms to the way down a layer, head and next token a step. Changes nothing.
 """
 
 import sys
@@ -30,7 +30,10 @@ CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
 FILLED = 0.75
 """Of the bucket, as captured steps take it."""
-FORMS = ("float16", "int8", "fp8")
+FORMS = ("float16", "int8", "fp8", "int4")
+_IN_8_BITS = ("qkv", "head")
+"""Of int4, as `--quantize` has it; all else is in groups of `_GROUP` with minimums."""
+_GROUP = 128
 OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
 """Kinds of launches: of every layer, and of a step."""
 
@@ -77,18 +80,23 @@ class Weights:
         sizes = {"qkv": (qkv_rows, hidden), "out": (hidden, attended)}
         sizes |= {"up": (2 * middle, hidden), "down": (hidden, middle)}
         self.layers = [
-            {kind: self._random(*each) for kind, each in sizes.items()} for _ in range(shape["num_hidden_layers"])
+            {kind: self._random(kind, *each) for kind, each in sizes.items()}
+            for _ in range(shape["num_hidden_layers"])
         ]
-        self.head = self._random(self.vocab_size, hidden)
+        self.head = self._random("head", self.vocab_size, hidden)
         self.embedding = torch.randn(BLOCK_SIZE, hidden, dtype=torch.float16, device=device)
         self.bias = self.embedding.new_zeros(qkv_rows) if shape["model_type"] == "qwen2" else None
         self.norm, of_head = (Norm("rms", self.embedding.new_ones(width), None, 1e-6) for width in (hidden, size))
         self.head_norms = HeadNorms(of_head, of_head) if shape["model_type"] == "qwen3" else None
         self.rotations = torch.ones(BUCKET, size // 2, 2, device=device)
 
-    def _random(self, num_rows: int, width: int) -> Weight:
+    def _random(self, kind: str, num_rows: int, width: int) -> Weight:
         if self._form == "float16":
             return torch.randn(num_rows, width, dtype=torch.float16, device=self.device).div_(width**0.5)
+        if self._form == "int4" and kind not in _IN_8_BITS:
+            digits = torch.randint(0, 256, (num_rows, width // 2), dtype=torch.uint8, device=self.device)
+            scale = torch.full((num_rows, width // _GROUP), 0.2 * width**-0.5, device=self.device).half()
+            return QuantizedWeight(4, _GROUP, digits, scale, torch.zeros_like(scale))
         scales = torch.full((num_rows, 1), 0.01 * width**-0.5, dtype=torch.float16, device=self.device)
         digits = torch.randint(-127, 128, (num_rows, width), dtype=torch.int8, device=self.device)
         return QuantizedWeight(8, width, digits if self._form == "int8" else digits.to(FP8), scales)

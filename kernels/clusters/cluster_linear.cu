@@ -1,7 +1,7 @@
 // output = residual + activation(weight * input + bias) for up to 64 tokens and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 64 rows of the weight, or 128 of one byte an element, with TOKENS tokens. SLICES thread blocks of a
+// A tile is 64 rows of the weight, or 128 of few bits, with TOKENS tokens. SLICES thread blocks of a
 // cluster have a slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy
 // brings to all of them. Weights and tokens come by tensor maps, 64 inner elements at a time, into a ring in shared
 // memory; the weights of a whole ring are on their way before the kernel before has ended (programmatic dependent
@@ -13,10 +13,10 @@
 // (`st.async`), each 1 / SLICES of the tile: neither flags nor the L2 cache are in the way. They take the place of
 // the chunks that were multiplied first; that those are free is told while the last ones are multiplied.
 //
-// Weights of a byte an element, with a scale a row, become 16 bits in the registers of the lane that needs them:
-// they are the operand that products of warpgroups take from there. The next chunk's bytes are read while this
-// one's are multiplied. Tiles have twice the rows, for two warpgroups, so that tokens are no more of what is
-// fetched than beside weights of 16 bits. Scales are applied to sums.
+// Weights of few bits become 16 bits in the registers of the lane that needs them: they are the operand that
+// products of warpgroups take from there (stored_chunk.cuh). The next chunk's bytes are read while this one's are
+// multiplied. Tiles have twice the rows, for two warpgroups, so that tokens are no more of what is fetched than
+// beside weights of 16 bits.
 
 #define CLUSTER (SHARERS * SLICES)
 
@@ -27,19 +27,16 @@
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
-#include "quantized/weight_kinds.cuh"
+#include "clusters/stored_chunk.cuh"
 
-constexpr int GROUP_ROWS = 64, GROUPS = FEW_BITS ? 2 : 1;  // rows of a warpgroup, and warpgroups that multiply
 constexpr int NUM_MULTIPLIERS = GROUPS * GROUP_THREADS,
               NUM_THREADS = NUM_MULTIPLIERS + WARP_SIZE;  // a warp fetches
 constexpr int MULTIPLYING_WARPS = NUM_MULTIPLIERS / WARP_SIZE;
-constexpr int ROWS = GROUPS * GROUP_ROWS;                 // of the weight, of a tile
-constexpr int WEIGHT_ROW = TILE_INNER * WEIGHT_BITS / 8;  // bytes of a row of a chunk
-constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;         // of the output, of a tile, and rows that one copy brings
+constexpr int COLUMNS = PAIRED ? ROWS / 2 : ROWS;  // of the output, of a tile, and rows that one copy brings
 
 // A strip is what a warp has of eight tokens: 16 rows of the weight, 2 x 2 sums a lane. Strips are counted through
 // the tile, those of the same tokens one after another, gates and their values side by side.
-constexpr int STRIP_ROWS = 16, STRIP = STRIP_ROWS * 8, STRIP_BYTES = WARP_SIZE * static_cast<int>(sizeof(float4));
+constexpr int STRIP = STRIP_ROWS * 8, STRIP_BYTES = WARP_SIZE * static_cast<int>(sizeof(float4));
 constexpr int STRIPS = TOKENS / 8 * MULTIPLYING_WARPS;  // of the tile
 constexpr int OWN_STRIPS = STRIPS / SLICES;             // that a thread block finishes
 constexpr int WARP_STRIPS = ceil_div(OWN_STRIPS, MULTIPLYING_WARPS);
@@ -49,20 +46,30 @@ static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STR
 static_assert(!PAIRED || OWN_STRIPS % 2 == 0, "gates are where their values are");
 static_assert(TOKENS % (8 * SHARERS) == 0, "whole matrices of tokens");
 
-static_assert(!FEW_BITS || WEIGHT_BITS == 8, "a lane's bytes of a step are in two places");
-
 constexpr int SHARED_TOKENS = TOKENS / SHARERS;  // that a thread block fetches, for all that share them
 
 struct Stage {
-  unsigned char weights[ROWS * WEIGHT_ROW], tokens[TOKENS * TILE_ROW];
+  unsigned char weights[ROWS * WEIGHT_ROW], tokens[TOKEN_TILES][TOKENS * TILE_ROW];
 };
 constexpr int STAGE_STRIPS = static_cast<int>(sizeof(Stage)) / STRIP_BYTES;  // whose sums take the place of a stage
 constexpr int SUM_STAGES = ceil_div(STRIPS, STAGE_STRIPS);                   // in whose place all sums come
 static_assert(SLICES == 1 || SUM_STAGES <= STAGES, "there is room for the sums");
 static_assert(OWN_STRIPS * STRIP * sizeof(Element) <= STAGES * sizeof(Stage), "and for the results");
 
+#if SCALES
+// NOTE: a stage is filled when its chunk has been multiplied, so that a piece STAGES chunks before is of no use
+// then.
+constexpr int SCALE_PLACES = STAGES / PIECE_CHUNKS + 2;
+constexpr int FILLERS = 1 + WARP_SIZE;  // the copies of chunks, and lanes that copy scales
+#else
+constexpr int FILLERS = 1;
+#endif
+
 struct alignas(16) Shared {
   Stage stages[STAGES];
+#if SCALES
+  ScalePieces scales[SCALE_PLACES];
+#endif
   uint64 filled[STAGES], emptied[STAGES];
   uint64 complete;  // all sums are there
 };
@@ -79,7 +86,7 @@ struct Part {
   const int begin, count;  // chunks
 
   __device__ __forceinline__ explicit Part(int in_features)
-      : chunks(ceil_div(in_features, TILE_INNER)),
+      : chunks(ceil_div(in_features, INNER)),
         rank(blockIdx.x % CLUSTER),
         share(rank % SHARERS),
         slice(rank / SHARERS),
@@ -113,27 +120,45 @@ struct Fetch {
   const Part& part;
   const TensorMap &weight, &input;
   const int out_features;
+#if SCALES
+  const ScaleCopy scales;
+#endif
+  const bool leads = threadIdx.x % WARP_SIZE == 0;
 
   __device__ __forceinline__ void weights(int stage, int chunk) const {
     const uint32 barrier = address_of(shared.filled[stage]);
-    const int column = (part.begin + chunk) * (WEIGHT_ROW / 2);  // in pairs of bytes
-    unsigned char* to = shared.stages[stage].weights;
-    expect_bytes(barrier, sizeof(Stage));
-    copy_tile(to, weight, column, part.tile_column, barrier, pass_through_cache());
-    if (PAIRED) {
-      const int gated = out_features + part.tile_column;
-      copy_tile(to + COLUMNS * WEIGHT_ROW, weight, column, gated, barrier, pass_through_cache());
+    if (leads) {
+      const int column = (part.begin + chunk) * (WEIGHT_ROW / 2);  // in pairs of bytes
+      unsigned char* to = shared.stages[stage].weights;
+      expect_bytes(barrier, sizeof(Stage));
+      copy_tile(to, weight, column, part.tile_column, barrier, pass_through_cache());
+      if (PAIRED) {
+        const int gated = out_features + part.tile_column;
+        copy_tile(to + COLUMNS * WEIGHT_ROW, weight, column, gated, barrier, pass_through_cache());
+      }
     }
+#if SCALES
+    const int number = part.begin + chunk;
+    if (chunk == 0 || number % PIECE_CHUNKS == 0) {
+      const int last = out_features * (1 + PAIRED) - 1;
+      scales.copy(shared.scales[number / PIECE_CHUNKS % SCALE_PLACES], number,
+                  [&](int row) { return min(part.weight_row(row, out_features), last); });
+    }
+    arrive_when_copied(barrier);
+#endif
   }
   __device__ __forceinline__ void tokens(int stage, int chunk) const {
     const uint32 barrier = address_of(shared.filled[stage]);
-    const int column = (part.begin + chunk) * TILE_INNER;
-    unsigned char* to = shared.stages[stage].tokens;
-    if (SHARERS == 1) {
-      copy_tile(to, input, column, 0, barrier);
-    } else {
-      const int first = part.share * SHARED_TOKENS, all = ((1 << SHARERS) - 1) << part.slice * SHARERS;
-      copy_tile_to_all(to + first * TILE_ROW, input, column, first, barrier, all);
+#pragma unroll
+    for (int i = 0; i < TOKEN_TILES; i++) {
+      const int column = (part.begin + chunk) * INNER + i * TILE_INNER;
+      unsigned char* to = shared.stages[stage].tokens[i];
+      if (SHARERS == 1) {
+        copy_tile(to, input, column, 0, barrier);
+      } else {
+        const int first = part.share * SHARED_TOKENS, all = ((1 << SHARERS) - 1) << part.slice * SHARERS;
+        copy_tile_to_all(to + first * TILE_ROW, input, column, first, barrier, all);
+      }
     }
   }
 
@@ -152,7 +177,7 @@ struct Fetch {
         wait(address_of(shared.emptied[ring.stage]), ring.parity ^ 1);
         weights(ring.stage, i);
       }
-      tokens(ring.stage, i);
+      if (leads) tokens(ring.stage, i);
       ring.advance();
     }
   }
@@ -174,64 +199,39 @@ __device__ __forceinline__ void release(const uint64& barrier, const Part& part)
 }
 
 #if WEIGHT_KIND != WHOLE_WEIGHTS
-
-constexpr int STEPS = TILE_INNER / 16;  // products of a chunk
-
-// The bytes that a lane multiplies of a chunk: of each step four of its row g, then of the eighth row after it, as
-// `a` of mma.cuh has them.
-struct Bytes {
-  uint32 words[STEPS][2];
-
-  __device__ __forceinline__ void load(const unsigned char* weights) {
-    const int lane = threadIdx.x % WARP_SIZE, row = threadIdx.x / WARP_SIZE * STRIP_ROWS + lane / 4;
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-      const unsigned char* at = weights + swizzled(row * WEIGHT_ROW + step * 16, WEIGHT_ROW) + lane % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < 2; i++, at += 8 * WEIGHT_ROW) {
-        const uint32 first = *reinterpret_cast<const unsigned short*>(at);
-        const uint32 second = *reinterpret_cast<const unsigned short*>(at + 8);
-        words[step][i] = __byte_perm(first, second, 0x5410);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void widen(uint32 (&a)[STEPS][4]) const {
-    using Of = Pairs<Element>;
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32 word = words[step][i];
-        a[step][i] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<0>(word) : Of::int8<0>(word);
-        a[step][2 + i] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<2>(word) : Of::int8<2>(word);
-      }
-    }
-  }
-};
-
 __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
   const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
   Ring<STAGES> ring;
   Bytes bytes;
+  ChunkScales scales;
+  const auto load = [&](int stage, int number) {
+    bytes.load(shared.stages[stage].weights);
+#if SCALES
+    scales.load(shared.scales[number / PIECE_CHUNKS % SCALE_PLACES], number);
+#endif
+  };
   wait(address_of(shared.filled[0]), 0);
-  bytes.load(shared.stages[0].weights);
+  load(0, part.begin);
 #pragma unroll 1
   for (int i = 0; i < part.count; i++) {
     const int stage = ring.stage;
-    uint32 a[STEPS][4];
-    bytes.widen(a);
-    const uint64 tokens = tile_descriptor(shared.stages[stage].tokens);
-    fence_products();
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-      Product<TOKENS>::registers_shared(sums, a[step], moved(tokens, step * 32), true);
+    for (int tile = 0; tile < TOKEN_TILES; tile++) {
+      uint32 a[STEPS_OF_TILE][4];
+      if (tile > 0) wait_products<0>();  // of all weights at once there would be too many for the registers
+      bytes.widen(a, tile, scales);
+      const uint64 tokens = tile_descriptor(shared.stages[stage].tokens[tile]);
+      fence_products();
+#pragma unroll
+      for (int step = 0; step < STEPS_OF_TILE; step++) {
+        Product<TOKENS>::registers_shared(sums, a[step], moved(tokens, step * 32), true);
+      }
+      commit_products();
     }
-    commit_products();
     ring.advance();
     if (i + 1 < part.count) {
       wait(address_of(shared.filled[ring.stage]), ring.parity);
-      bytes.load(shared.stages[ring.stage].weights);
+      load(ring.stage, part.begin + i + 1);
     }
     wait_products<0>();
     if (i + STAGES < part.count) release(shared.emptied[stage], part);
@@ -252,7 +252,7 @@ __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shar
     wait(address_of(shared.filled[ring.stage]), ring.parity);
     fence_products();
     const Stage& stage = shared.stages[ring.stage];
-    multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights), tile_descriptor(stage.tokens));
+    multiply_tiles<TOKENS>(sums, tile_descriptor(stage.weights), tile_descriptor(stage.tokens[0]));
     commit_products();
     wait_products<1>();
     if (i > 0 && i - 1 + STAGES < part.count) release(shared.emptied[before], part);
@@ -360,7 +360,8 @@ struct OfRows {
     for (int i = 0; i < 2; i++, row += 8) {
       if (part.tile_column + row % COLUMNS >= out_features) continue;
       if (!PAIRED && bias != nullptr) shifts[i] = to_float(bias[part.tile_column + row]);
-      if (FEW_BITS) factors[i] = __half2float(scales[part.weight_row(row, out_features)]) * WEIGHT_FACTOR;
+      if (FEW_BITS && SCALES == 0)
+        factors[i] = __half2float(scales[part.weight_row(row, out_features)]) * WEIGHT_FACTOR;
     }
   }
   __device__ __forceinline__ float apply(float sum, int i) const {
@@ -404,37 +405,47 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
 }
 
 // Grid: (CLUSTER * ceil(tiles / SHARERS)), NUM_THREADS threads; Shared is dynamic.
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
-    cluster_linear(Element* output,                           // [num_tokens, out_features]; may be the residual
-                   const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
-                                                              // PAIRED; COLUMNS rows a tile; bytes in pairs
-                   const __half* __restrict__ scales,         // of its rows; null of 16 bits
-                   const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
-                   const __grid_constant__ TensorMap input,  // [num_tokens, in_features], SHARED_TOKENS rows a tile
-                   const Element* residual,                  // [num_tokens, out_features], or null
-                   int num_tokens,                           // at most TOKENS
-                   int in_features, int out_features) {
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster_linear(
+    Element* output,                           // [num_tokens, out_features]; may be the residual
+    const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
+                                               // PAIRED; COLUMNS rows a tile; of few bits in pairs of bytes
+    const __half* __restrict__ scales,         // [its rows, groups]; null of 16 bits
+    const __half* __restrict__ minimums,       // likewise, with SCALES 2
+    const Element* __restrict__ bias,          // [out_features], or null; not with PAIRED
+    const __grid_constant__ TensorMap input,   // [num_tokens, in_features], SHARED_TOKENS rows a tile
+    const Element* residual,                   // [num_tokens, out_features], or null
+    int num_tokens,                            // at most TOKENS
+    int in_features, int out_features) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_kernel_start();
   const Part part(in_features);
+#if SCALES
+  const Fetch fetch = {shared, part, weight, input, out_features, {scales, minimums, in_features / SCALE_GROUP}};
+#else
   const Fetch fetch = {shared, part, weight, input, out_features};
+#endif
+  // Of groups a whole warp fetches, since scales come in many small copies.
+  const bool fetches = SCALES ? threadIdx.x >= NUM_MULTIPLIERS : threadIdx.x == NUM_MULTIPLIERS;
   if (threadIdx.x == NUM_MULTIPLIERS) {
     for (int i = 0; i < STAGES; i++) {
-      init_barrier(address_of(shared.filled[i]), 1);
+      init_barrier(address_of(shared.filled[i]), FILLERS);
       init_barrier(address_of(shared.emptied[i]), SHARERS * MULTIPLYING_WARPS);
     }
     init_barrier(address_of(shared.complete), 1);
     publish_barriers();
     show_to_copies();
     if (SLICES > 1) expect_bytes(address_of(shared.complete), STRIPS * STRIP_BYTES);
+  }
+  if (fetches) {
+    if (SCALES) __syncwarp();
     fetch.begin();
   }
   __syncthreads();
   announce_to_cluster();  // their barriers are there
   wait_for_cluster();
   if (threadIdx.x >= NUM_MULTIPLIERS) {
-    if (threadIdx.x == NUM_MULTIPLIERS) {
+    if (fetches) {
       wait_for_previous_kernel();
       fetch.rest();
     }
@@ -448,15 +459,18 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
                bias, out_features);
   const Pieces pieces = {part, num_tokens, out_features};
   uint4 before[OWN_PIECES] = {};
-  wait_for_previous_kernel();
-  if (residual != nullptr) {
+  const auto load_residual = [&] {
 #pragma unroll
-    for (int i = 0; i < OWN_PIECES; i++) {
+    for (int i = 0; i < OWN_PIECES && residual != nullptr; i++) {
       if (pieces.exists(i)) before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
     }
-  }
+  };
+  constexpr bool IS_LATE = PAIRED && WEIGHT_BITS == 4;  // registers are short, and gates have no residual as a rule
+  wait_for_previous_kernel();
+  if (!IS_LATE) load_residual();
   float sums[TOKENS / 2] = {};
   multiply(sums, shared, part);
+  if (IS_LATE) load_residual();
   Element* results = reinterpret_cast<Element*>(shared.stages);
 #if SLICES > 1
   wait_for_cluster();

@@ -157,14 +157,6 @@ struct GroupScales {
   }
 };
 
-// A number for both elements of a pair.
-__device__ __forceinline__ uint32 twice(__half x, float factor) {
-  if (factor == 1.0f && Pairs<Element>::ONES == Pairs<__half>::ONES) {
-    return __half_as_ushort(x) * 0x10001u;
-  }
-  return pack_pair<Element>(factor * __half2float(x), factor * __half2float(x));
-}
-
 // The same for products.
 struct PairScales {
   uint32 scales[ROW_TILES][2], minimums[ROW_TILES][2];
@@ -174,8 +166,8 @@ struct PairScales {
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        scales[m][h] = SCALES == 0 ? 0 : twice(groups.scales[m][h], WEIGHT_FACTOR);
-        minimums[m][h] = SCALES == 2 ? twice(groups.minimums[m][h], 1.0f) : 0;
+        scales[m][h] = SCALES == 0 ? 0 : twice<Element>(groups.scales[m][h], WEIGHT_FACTOR);
+        minimums[m][h] = SCALES == 2 ? twice<Element>(groups.minimums[m][h], 1.0f) : 0;
       }
     }
   }

@@ -116,6 +116,13 @@ struct Pairs<__nv_bfloat16> {
 };
 #endif
 
+// A scale for both elements of a pair.
+template <typename T>
+__device__ __forceinline__ uint32 twice(__half x, float factor) {
+  if (factor == 1.0f && Pairs<T>::ONES == Pairs<__half>::ONES) return __half_as_ushort(x) * 0x10001u;
+  return pack_pair<T>(factor * __half2float(x), factor * __half2float(x));
+}
+
 // --- pieces -----------------------------------------------------------------------------------------------------
 
 // What each weight is multiplied by besides its scale.

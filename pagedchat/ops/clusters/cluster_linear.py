@@ -10,12 +10,11 @@ from pagedchat.jit.tensor_map import tensor_map
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
-from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, form_of
-from pagedchat.ops.quantized.weight_form import NUMBERS
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
 NAME = "cluster_linear"
-_CHUNK = 64
-"""Inner elements that are copied at a time."""
+_COLUMNS = 64
+"""Elements of 16 bits that are copied at a time of a row, and half as many pairs of bytes."""
 
 
 def launch_clusters(
@@ -35,13 +34,13 @@ def launch_clusters(
     Args:
         output: `[num_tokens, out_features]`, written; may be `residual`.
         rows: `[num_tokens, in_features]`, float16 or bfloat16.
-        weight: `[out_features, in_features]`, of the rows' type, or of a byte an element with a scale a row; with
-            `paired` `[2 * out_features, in_features]`, gates first.
+        weight: `[out_features, in_features]`, of the rows' type or of few bits; with `paired`
+            `[2 * out_features, in_features]`, gates first.
         bias: `[out_features]`; not with `paired`.
         residual: `[num_tokens, out_features]`, added at the end.
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
-        plan: how it is cut, for a weight of this form.
+        plan: how it is cut, of the weight's form.
         overlap: as in `small_batch_linear`.
     """
     num_tokens, in_features = rows.shape
@@ -53,14 +52,14 @@ def launch_clusters(
         ELEMENT=element,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
-        WEIGHT_KIND=NUMBERS[form_of(weight).kind],
         **plan.constants,
     )
-    scales = weight.scales if isinstance(weight, QuantizedWeight) else None
+    few = weight if isinstance(weight, QuantizedWeight) else None
     args = (
         output.data_ptr(),
         _weight_map(weight, plan.rows // (1 + paired), element),
-        address(scales),
+        address(None if few is None else few.scales),
+        address(None if few is None else few.minimums),
         address(bias),
         tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // plan.sharers, element),
         address(residual),
@@ -80,8 +79,9 @@ def launch_clusters(
 
 
 def _weight_map(weight: Weight, tile_rows: int, element: str) -> bytes:
-    """Bytes are copied in pairs, as if they were elements of 16 bits."""
-    num_rows, in_features = weight.shape
+    """Few bits are copied as pairs of bytes, as if those were elements of 16 bits."""
     if isinstance(weight, QuantizedWeight):
-        return tensor_map(weight.digits.data_ptr(), num_rows, in_features // 2, tile_rows, element, _CHUNK // 2)
-    return tensor_map(weight.data_ptr(), num_rows, in_features, tile_rows, element, _CHUNK)
+        num_rows, row_bytes = weight.digits.shape
+        return tensor_map(weight.digits.data_ptr(), num_rows, row_bytes // 2, tile_rows, element, _COLUMNS // 2)
+    num_rows, in_features = weight.shape
+    return tensor_map(weight.data_ptr(), num_rows, in_features, tile_rows, element, _COLUMNS)

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from functools import cache
 
 from pagedchat.jit.kernel_file import Constants
-from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
+from pagedchat.ops.quantized.weight_form import NUMBERS, WHOLE, WeightForm
 
-ROWS, BYTES_ROWS = 64, 128
-"""Of the weight, of a tile: of 16 bits, and of a byte an element."""
+ROWS, FEW_BITS_ROWS = 64, 128
+"""Of the weight, of a tile: of 16 bits, and of few."""
 MAX_TOKENS = 64
 """Of a launch."""
 _TOKENS = (16, 32, MAX_TOKENS)
 """Of a tile: a launch has the next larger one."""
-_CHUNK = 64
-"""Inner elements that are multiplied at a time, as in kernels/clusters/cluster_linear.cu."""
+_CHUNK, _CHUNK_OF_4_BITS = 64, 128
+"""Inner elements that are multiplied at a time, as in kernels/clusters/stored_chunk.cuh."""
+_LEAST_GROUP, _SCALE_PIECE, _SCALE_BYTES = 32, 8, 2
+"""Of few bits: whose multiples groups are; groups of a row whose scales are copied together; of a scale."""
 _PIECE, _COPIED_BYTES = 8, 16
 """Elements that are written at a time; bytes of which rows are whole numbers, to be copied."""
 _GROUP_ROWS, _GROUP_THREADS, _FETCHING_THREADS = 64, 128, 32
 """Rows of a tile for each warpgroup that multiplies; its threads; a warp fetches."""
-_BYTE = 8
-"""Bits."""
 _BARRIER_BYTES = 16
 """Of a stage, and at most for all sums and what alignment takes."""
 _RESERVED_BYTES = 1 << 10
@@ -52,9 +52,9 @@ _CROWDED = 4 / 3
 unless tokens are shared."""
 _NEARLY_ALL = 0.85
 """Of all places, in the last round: clusters of `_SHARERS` do not find room on so many, single thread blocks do."""
-_BYTES_ALONE, _BYTES_DEEP, _BYTES_MOST_SLICED, _BYTES_CHUNKS = 5 / 8, 128, 2.0, 8
-"""Of a byte an element: thread blocks a multiprocessor up to which each is alone there; chunks of a row from which
-on slices may be as many as leave so many a multiprocessor; chunks of a slice, at least, where thread blocks are not
+_FEW_BITS_ALONE, _DEEP, _MOST_SLICED_DEEP, _LEAST_SLICE = 5 / 8, 8192, 2.0, 512
+"""Of few bits: thread blocks a multiprocessor up to which each is alone there; elements of a row from which on
+slices may be as many as leave so many a multiprocessor; elements of a slice, at least, where thread blocks are not
 alone."""
 _MOST_TILES = 4.5
 """A multiprocessor: with many more beginning and ending each takes longer than streaming through all at once."""
@@ -72,13 +72,22 @@ class ClusterPlan:
     """Tiles for which tokens are fetched together."""
     stages: int
     """Chunks in shared memory at a time."""
-    rows: int = ROWS
-    """Of the weight, of a tile."""
+    form: WeightForm = WHOLE
+    """Of the weight."""
+
+    @property
+    def rows(self) -> int:
+        """Of the weight, of a tile."""
+        return FEW_BITS_ROWS if self.form.few else ROWS
 
     @property
     def constants(self) -> Constants:
         """For the compiler, besides what the product itself is."""
+        groups: Constants = {"SCALE_GROUP": self.form.scale_group} if self.form.scale_group else {}
         return {
+            "WEIGHT_KIND": NUMBERS[self.form.kind],
+            "SCALES": self.form.scales,
+            **groups,
             "TOKENS": self.tokens,
             "SLICES": self.slices,
             "SHARERS": self.sharers,
@@ -93,7 +102,7 @@ class ClusterPlan:
     @property
     def shared_bytes(self) -> int:
         """Size of `Shared` in the kernel."""
-        return self.stages * _stage_bytes(self.tokens) + _BARRIER_BYTES
+        return _shared_bytes(self.stages, self.tokens, self.form)
 
     def num_blocks(self, out_features: int, paired: bool) -> int:
         """Thread blocks of a launch, in whole clusters."""
@@ -121,60 +130,79 @@ def plan_clusters(
         shared_limit: bytes of shared memory that a thread block can have.
         form: of the weight.
     """
-    rows = _tile_rows(form)
-    tiles, chunks = _num_tiles(out_features, rows, paired), -(-in_features // _CHUNK)
-    if form.few and (form.bits != _BYTE or form.scales):
-        return None  # there is no code for them
+    tiles, chunk = _num_tiles(out_features, FEW_BITS_ROWS if form.few else ROWS, paired), _chunk_of(form)
+    if not _takes(form, in_features):
+        return None
     is_whole = in_features * form.bits // 8 % _COPIED_BYTES == 0 and out_features % _PIECE == 0
     if not is_whole or not 1 <= num_tokens <= MAX_TOKENS or tiles > _MOST_TILES * num_multiprocessors:
         return None
     tokens = _tile_tokens(num_tokens)
-    slice_up = _slices_of_bytes if form.few else _num_slices
-    slices = slice_up(tiles, chunks, tokens // _FEWEST_FINISHED, num_multiprocessors)
+    slice_up = _slices_of_few_bits if form.few else _num_slices
+    slices = slice_up(tiles, in_features, chunk, tokens // _FEWEST_FINISHED, num_multiprocessors)
     sharers = _num_sharers(slices, slices * tiles, tokens, num_multiprocessors)
     if form.few:
         sharers = min(sharers, tokens // _MATRIX_TOKENS)
-        is_alone = slices * tiles <= _BYTES_ALONE * num_multiprocessors
+        is_alone = slices * tiles <= _FEW_BITS_ALONE * num_multiprocessors
     else:
         tokens = _tile_tokens(max(num_tokens, _MATRIX_TOKENS * sharers))
         is_alone = slices == _ALONE_SLICES and slices * tiles <= num_multiprocessors
-    stages = _num_stages(tokens, shared_limit, is_alone=is_alone)
-    return None if stages < _FEWEST_STAGES else ClusterPlan(tokens, slices, sharers, stages, rows)
+    stages = _num_stages(tokens, form, shared_limit, is_alone=is_alone)
+    return None if stages < _FEWEST_STAGES else ClusterPlan(tokens, slices, sharers, stages, form)
 
 
 def _tile_tokens(num_tokens: int) -> int:
     return _TOKENS[bisect_left(_TOKENS, num_tokens)]
 
 
-def _tile_rows(form: WeightForm) -> int:
-    return BYTES_ROWS if form.few else ROWS
+def _chunk_of(form: WeightForm) -> int:
+    return _CHUNK_OF_4_BITS if form.bits == 4 else _CHUNK
+
+
+def _takes(form: WeightForm, in_features: int) -> bool:
+    """Whether the kernel has code for weights of this form: chunks are whole groups, or parts of one, and a row's
+    scales whole pieces."""
+    group, chunk = form.scale_group, _chunk_of(form)
+    if not group:
+        return not form.has_minimums
+    has_pieces = form.num_groups(in_features) % _SCALE_PIECE == 0
+    return has_pieces and group % _LEAST_GROUP == 0 and (chunk % group == 0 or group % chunk == 0)
 
 
 def _num_tiles(out_features: int, rows: int, paired: bool) -> int:
     return -(-out_features // (rows // (1 + paired)))
 
 
-def _num_slices(tiles: int, chunks: int, most: int, num_multiprocessors: int) -> int:
-    most = min(chunks // _FEWEST_CHUNKS, most)
+def _num_slices(tiles: int, in_features: int, chunk: int, most: int, num_multiprocessors: int) -> int:
+    most = min(-(-in_features // chunk) // _FEWEST_CHUNKS, most)
     fits = (n for n in _SLICES if n <= most and n * tiles <= _MOST_SLICED * num_multiprocessors)
     return next(fits, 1)
 
 
-def _slices_of_bytes(tiles: int, chunks: int, most: int, num_multiprocessors: int) -> int:
-    crowd = _BYTES_MOST_SLICED if chunks >= _BYTES_DEEP else _MOST_SLICED
+def _slices_of_few_bits(tiles: int, in_features: int, chunk: int, most: int, num_multiprocessors: int) -> int:
+    crowd = _MOST_SLICED_DEEP if in_features >= _DEEP else _MOST_SLICED
     for slices in _SLICES:
-        is_alone = slices * tiles <= _BYTES_ALONE * num_multiprocessors
-        is_deep = slices * tiles <= crowd * num_multiprocessors and chunks >= _BYTES_CHUNKS * slices
-        if slices <= min(chunks, most) and (is_alone or is_deep):
+        is_alone = slices * tiles <= _FEW_BITS_ALONE * num_multiprocessors
+        is_deep = slices * tiles <= crowd * num_multiprocessors and in_features >= _LEAST_SLICE * slices
+        if slices <= min(-(-in_features // chunk), most) and (is_alone or is_deep):
             return slices
     return 1
 
 
-def _num_stages(tokens: int, shared_limit: int, *, is_alone: bool) -> int:
+def _num_stages(tokens: int, form: WeightForm, shared_limit: int, *, is_alone: bool) -> int:
     """That find room in the part of a multiprocessor that a thread block has."""
     half = (shared_limit + _RESERVED_BYTES) // _RESIDENT - _RESERVED_BYTES
     room = int(shared_limit * _ALONE_SHARE) if is_alone else half
-    return (room - _BARRIER_BYTES) // _stage_bytes(tokens)
+    stages = room // _stage_bytes(tokens, form)
+    while _shared_bytes(stages, tokens, form) > room:
+        stages -= 1
+    return stages
+
+
+def _shared_bytes(stages: int, tokens: int, form: WeightForm) -> int:
+    """Size of `Shared` in the kernel: stages, and of groups the scales of their chunks and of some before them."""
+    places = stages * _chunk_of(form) // (_SCALE_PIECE * form.scale_group) + 2 if form.scale_group else 0
+    piece = FEW_BITS_ROWS * _SCALE_PIECE * _SCALE_BYTES * form.scales
+    return stages * _stage_bytes(tokens, form) + places * piece + _BARRIER_BYTES
 
 
 def _num_sharers(slices: int, num_blocks: int, tokens: int, num_multiprocessors: int) -> int:
@@ -187,6 +215,6 @@ def _num_sharers(slices: int, num_blocks: int, tokens: int, num_multiprocessors:
     return _SHARERS
 
 
-def _stage_bytes(tokens: int) -> int:
-    """A tile's weights have as many bytes in either form."""
-    return 2 * _CHUNK * (tokens + ROWS) + _BARRIER_BYTES
+def _stage_bytes(tokens: int, form: WeightForm) -> int:
+    """A chunk's weights have as many bytes in any form."""
+    return 2 * _chunk_of(form) * tokens + 2 * _CHUNK * ROWS + _BARRIER_BYTES

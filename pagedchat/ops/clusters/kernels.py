@@ -10,17 +10,17 @@ from pagedchat.ops.common.choices import (
     HOPPER_ONLY,
     TENSOR_CORE_ELEMENTS,
 )
-from pagedchat.ops.quantized.weight_form import NUMBERS, WHOLE, WeightForm
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 
 def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool, form: WeightForm = WHOLE) -> Tuning:
     sizes = in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES
     plan = plan_clusters(*sizes, form)
     assert plan is not None  # noqa: S101 - sizes of real models
-    return Tuning({**plan.constants, "WEIGHT_KIND": NUMBERS[form.kind]})
+    return Tuning(plan.constants)
 
 
-_INT8, _FP8 = WeightForm("int8"), WeightForm("fp8")
+_INT8, _FP8, _INT4 = WeightForm("int8"), WeightForm("fp8"), WeightForm("int4", 128, has_minimums=True)
 
 
 _CUTS = (
@@ -32,6 +32,8 @@ _CUTS = (
     _cut(4096, 4096, 64, paired=False, form=_INT8),
     _cut(4096, 14336, 16, paired=True, form=_INT8),
     _cut(14336, 4096, 32, paired=False, form=_FP8),
+    _cut(4096, 14336, 64, paired=True, form=_INT4),
+    _cut(14336, 4096, 16, paired=False, form=WeightForm("int8", 32)),
 )
 
 KERNELS = (

@@ -29,13 +29,19 @@ ORDERS = [
     *(pytest.param("cuda", dtype, case, 0, marks=pytest.mark.gpu) for case in PLANS for dtype in DTYPES),
 ]
 """Devices, types in turns on a CPU, and there the order of warps."""
-OF_BYTES = [
-    ("int8", (9, 576, 136), ClusterPlan(16, 4, 1, 3, 128)),  # as above; and tiles of as many bytes
-    ("fp8", (20, 464, 264), ClusterPlan(32, 4, 1, 3, 128)),
-    ("int8", (64, 1040, 40), ClusterPlan(64, 8, 1, 2, 128)),
-    ("fp8", (50, 336, 520), ClusterPlan(64, 1, 4, 3, 128)),
-    ("int8", (40, 1056, 264), ClusterPlan(64, 2, 4, 3, 128)),
-    ("int8", (25, 208, 128), ClusterPlan(32, 1, 1, 4, 128)),
+OF_FEW_BITS = [
+    ("int8", (9, 576, 136), (16, 4, 1, 3)),  # as above; and tiles of as many bytes
+    ("fp8", (20, 464, 264), (32, 4, 1, 3)),
+    ("int8", (64, 1040, 40), (64, 8, 1, 2)),
+    ("fp8", (50, 336, 520), (64, 1, 4, 3)),
+    ("int8", (40, 1056, 264), (64, 2, 4, 3)),
+    ("int8", (25, 208, 128), (32, 1, 1, 4)),
+    ("int8 in groups", (40, 512, 136), (64, 2, 1, 3)),
+    ("fp8 in groups", (9, 1024, 136), (16, 1, 2, 3)),
+    ("int4", (20, 768, 136), (32, 4, 1, 3)),
+    ("int4 in large groups", (64, 2048, 264), (64, 2, 2, 3)),
+    ("int4 in large groups", (9, 3072, 72), (16, 4, 1, 2)),
+    ("int4 without minimums", (33, 1536, 136), (64, 1, 1, 4)),
 ]
 """Forms of weights, tokens and widths, and how they are cut."""
 
@@ -81,9 +87,9 @@ def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("form", "sizes", "plan"), OF_BYTES, ids=str)
-def test_weights_of_a_byte_an_element(
-    form: str, sizes: tuple[int, int, int], plan: ClusterPlan, dtype: torch.dtype, device: str
+@pytest.mark.parametrize(("form", "sizes", "cut"), OF_FEW_BITS, ids=str)
+def test_weights_of_few_bits(
+    form: str, sizes: tuple[int, int, int], cut: tuple[int, int, int, int], dtype: torch.dtype, device: str
 ) -> None:
     num_tokens, in_features, out_features = sizes
     rows = normal(num_tokens, in_features, device=device, dtype=dtype)
@@ -94,21 +100,22 @@ def test_weights_of_a_byte_an_element(
     wanted = (product + bias.cpu().double()).relu() + output.cpu().double()
 
     with kernels_on(device, seed=1):
-        launch_clusters(output, rows, weight, bias, output, "relu", False, plan)
+        launch_clusters(output, rows, weight, bias, output, "relu", False, ClusterPlan(*cut, weight.form))
 
     assert error(output, wanted) < allowed(dtype)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("plan", [ClusterPlan(64, 1, 4, 3, 128), ClusterPlan(64, 8, 1, 3, 128)], ids=str)
-def test_gates_of_a_byte_an_element(plan: ClusterPlan, device: str) -> None:
-    rows = normal(40, 592, device=device, dtype=torch.float16)
-    weight = weight_of(*FORMATS["int8"], 2 * 136, 592, device)
+@pytest.mark.parametrize("form", ["int8", "int4"])
+@pytest.mark.parametrize("cut", [(64, 1, 4, 3), (64, 8, 1, 3)])
+def test_gates_of_few_bits(cut: tuple[int, int, int, int], form: str, device: str) -> None:
+    rows = normal(40, 1280, device=device, dtype=torch.float16)
+    weight = weight_of(*FORMATS[form], 2 * 136, 1280, device)
     gates, values = (rows.cpu().double() @ weight.dequantized().cpu().double().T).chunk(2, dim=-1)
     output = rows.new_full((40, 136), float("nan"))
 
     with kernels_on(device, seed=2):
-        launch_clusters(output, rows, weight, None, None, "silu", True, plan)
+        launch_clusters(output, rows, weight, None, None, "silu", True, ClusterPlan(*cut, weight.form))
 
     assert error(output, functional.silu(gates) * values) < 2 * allowed(torch.float16)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pagedchat.jit.driver import Gpu
 from pagedchat.ops.clusters.cluster_plan import ROWS, ClusterPlan, plan_clusters
-from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
@@ -206,9 +206,18 @@ def test_bytes_are_cut_as_quickly_as_any_that_was_measured(case: Measured) -> No
     assert us <= WITHIN * min(case.before, *case.cuts.values())
 
 
-def test_bytes_in_groups_and_4_bits_are_left_to_others() -> None:
+def test_groups_that_are_no_whole_chunks_are_left_to_others() -> None:
+    def plan(form: WeightForm, in_features: int = 4096) -> ManyRowsPlan | None:
+        return plan_many_rows(in_features, 4096, 64, paired=False, gpu=H200, form=form)
+
     for form in (WeightForm("int8", 32), WeightForm("int4", 128, has_minimums=True), WeightForm("fp8", 128)):
-        assert plan_many_rows(4096, 4096, 64, paired=False, gpu=H200, form=form) is None
+        assert isinstance(plan(form), ClusterPlan)
+    for group in (16, 48, 96):
+        assert plan(WeightForm("int4", group)) is None
+        assert plan(WeightForm("int8", group)) is None
+    assert plan(WeightForm("int4", 128), 3584) is None, "scales of 28 groups are no whole pieces of 16 bytes"
+    assert plan(WeightForm("int4", 32), 3584) is not None
+    assert plan(WeightForm("int8", has_minimums=True)) is None
     assert plan_many_rows(4096, 4096, 65, paired=False, gpu=H200, form=WeightForm("fp8")) is None
 
 
