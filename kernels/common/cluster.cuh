@@ -60,7 +60,13 @@ __device__ __forceinline__ void send_to(float4* own, const uint64* barrier, int 
       : "memory");
 }
 
-// The same with 32 bits.
+// The same with 64 bits, and with 32.
+__device__ __forceinline__ void send_to(uint64* own, const uint64* barrier, int rank, uint64 value) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u64 [%0], %1, [%2];" ::"r"(address_in(own, rank)),
+      "l"(value), "r"(address_in(barrier, rank))
+      : "memory");
+}
 __device__ __forceinline__ void send_to(uint32* own, const uint64* barrier, int rank, uint32 value) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address_in(own, rank)),
@@ -84,4 +90,8 @@ __device__ __forceinline__ void wait_for_cluster() {}
 __device__ __forceinline__ void sync_cluster() { __syncthreads(); }
 __device__ __forceinline__ uint32 load_from(const uint32* own, int) { return *own; }
 __device__ __forceinline__ uint64 load_from(const uint64* own, int) { return *own; }
+template <typename T>
+__device__ __forceinline__ void send_to(T* own, const uint64*, int, T value) {
+  *own = value;
+}
 #endif

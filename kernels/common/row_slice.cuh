@@ -5,7 +5,7 @@
 #include "common/row.cuh"
 
 constexpr int PIECE = ROW_ELEMENTS;  // logits in 16 bytes
-constexpr int PIECES_AHEAD = 3;      // loads under way in each thread
+constexpr int PIECES_AHEAD = 3;      // loads under way in each thread, where nobody says otherwise
 
 // What makes tokens that occurred already less likely.
 struct Penalties {
@@ -91,10 +91,11 @@ struct RowSlice {
   }
 
   // The first pieces of this lane, on their way.
-  __device__ __forceinline__ void fetch_first(uint4 (&next)[PIECES_AHEAD]) const {
+  template <int AHEAD>
+  __device__ __forceinline__ void fetch_first(uint4 (&next)[AHEAD]) const {
     const int first = begin + threadIdx.x % WARP_SIZE;
 #pragma unroll
-    for (int i = 0; i < PIECES_AHEAD; i++) {
+    for (int i = 0; i < AHEAD; i++) {
       if (first + i * WARP_SIZE < end) next[i] = fetch(first + i * WARP_SIZE);
     }
   }
@@ -102,15 +103,15 @@ struct RowSlice {
   // `use(first_token, logits)` for every piece of this lane, of which `fetch_first` has asked for the first ones.
   // NOTE: the next piece is on its way meanwhile. Not unrolled: the kernel runs once through much code, and what it
   // waits for most is instructions.
-  template <typename Use>
-  __device__ __forceinline__ void for_each_from(uint4 (&next)[PIECES_AHEAD], Use use) const {
+  template <int AHEAD, typename Use>
+  __device__ __forceinline__ void for_each_from(uint4 (&next)[AHEAD], Use use) const {
 #pragma unroll 1
     for (int piece = begin + threadIdx.x % WARP_SIZE; piece < end; piece += WARP_SIZE) {
       const uint4 bytes = next[0];
 #pragma unroll
-      for (int i = 1; i < PIECES_AHEAD; i++) next[i - 1] = next[i];
-      const int ahead = piece + PIECES_AHEAD * WARP_SIZE;
-      if (ahead < end) next[PIECES_AHEAD - 1] = fetch(ahead);
+      for (int i = 1; i < AHEAD; i++) next[i - 1] = next[i];
+      const int ahead = piece + AHEAD * WARP_SIZE;
+      if (ahead < end) next[AHEAD - 1] = fetch(ahead);
       float logits[PIECE];
       convert(bytes, piece, logits);
       use(first_token(piece), logits);

@@ -9,14 +9,12 @@ from typing import NamedTuple, Self
 
 import torch
 
+from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
-from pagedchat.ops.sampling.kernels import MAX_LIKELY
+from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
+from pagedchat.ops.sampling.kernels import LIKELY_SHAPES, MAX_LIKELY, choose_shape
 from pagedchat.ops.sampling.logits import check_logits
-
-_NUM_THREADS = 1024
-"""Of a thread block, as in kernels/sampling/top_logprobs.cu."""
 
 
 class TopLogprobs(NamedTuple):
@@ -61,7 +59,18 @@ class LookUp:
         _check(logits, chosen, counts, output)
         self._logits, self._chosen, self._counts, self._output = logits, chosen, counts, output
         if on_cuda(logits):
-            self._kernel = get_kernel("top_logprobs", logits.device.index, ELEMENT=element_name(logits.dtype))
+            num_multiprocessors = gpu(logits.device.index).num_multiprocessors
+            cluster, self._num_threads = choose_shape(
+                len(logits), num_multiprocessors, can_overlap(logits.device), LIKELY_SHAPES
+            )
+            self._num_blocks = cluster * len(logits)
+            self._kernel = get_kernel(
+                "top_logprobs",
+                logits.device.index,
+                ELEMENT=element_name(logits.dtype),
+                CLUSTER=cluster,
+                NUM_THREADS=self._num_threads,
+            )
             self._args = (
                 output.token_ids.data_ptr(),
                 output.logprobs.data_ptr(),
@@ -77,7 +86,8 @@ class LookUp:
     def launch(self) -> None:
         """Queue it once more; on a CPU do it."""
         if on_cuda(self._logits):
-            self._kernel.launch(len(self._logits), _NUM_THREADS, self._args, stream=stream_of(self._logits))
+            stream = stream_of(self._logits)
+            self._kernel.launch(self._num_blocks, self._num_threads, self._args, stream=stream)
             return
         for i, count in enumerate(self._counts.tolist()):
             if count >= 0:

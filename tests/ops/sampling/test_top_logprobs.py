@@ -1,12 +1,14 @@
 import pytest
 import torch
 
-from pagedchat.ops.sampling.kernels import MAX_LIKELY
+from pagedchat.ops.sampling.kernels import LIKELY_SHAPES, MAX_LIKELY, choose_shape
 from pagedchat.ops.sampling.top_logprobs import LookUp, TopLogprobs, top_logprobs
 from tests.ops.paged_case import DEVICES
 from tests.ops.products.small_batch_case import DTYPES, normal
 
 UNTOUCHED = -7
+FEW_ROWS, MANY_ROWS = 9, 40
+"""That several thread blocks share on a GPU of 132 multiprocessors, and that have one each."""
 
 
 def looked_up(logits: torch.Tensor, chosen: list[int], counts: list[int], most: int) -> TopLogprobs:
@@ -43,20 +45,23 @@ def test_numbers_are_those_of_a_softmax_in_float64(vocab_size: int, dtype: torch
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
-def test_equals_are_in_the_order_of_their_ids_wherever_rows_begin(dtype: torch.dtype, device: str) -> None:
+@pytest.mark.parametrize("num_rows", [FEW_ROWS, MANY_ROWS])
+def test_equals_are_in_the_order_of_their_ids_wherever_rows_begin(
+    num_rows: int, dtype: torch.dtype, device: str
+) -> None:
     """Among them both zeros, and tokens that cannot come; neighbours of rows are likelier than all."""
     vocab_size = 1003
-    wide = torch.full((40, vocab_size + 3), torch.inf, dtype=dtype, device=device)
+    wide = torch.full((num_rows, vocab_size + 3), torch.inf, dtype=dtype, device=device)
     logits = wide[:, 1 : 1 + vocab_size]
     values = torch.tensor([-torch.inf, -1.0, -0.0, 0.0, 1.0, 2.0], dtype=dtype)
     generator = torch.Generator().manual_seed(1)
-    picked = torch.randint(len(values), (40, vocab_size), generator=generator)
+    picked = torch.randint(len(values), (num_rows, vocab_size), generator=generator)
     picked[::4] = picked[::4].clamp(max=3)
     picked[3] = 0  # nothing can come but one token
     picked[3, 500] = 4
     logits[:] = values[picked].to(device)
-    chosen = torch.randint(vocab_size, (40,), generator=generator).tolist()
-    found = looked_up(logits, chosen, [30] * 40, 30)
+    chosen = torch.randint(vocab_size, (num_rows,), generator=generator).tolist()
+    found = looked_up(logits, chosen, [30] * num_rows, 30)
     order = torch.sort(logits.float().cpu(), dim=-1, descending=True, stable=True).indices
     assert torch.equal(found.token_ids[:, 1:], order[:, :30].int())
     assert found.ranks.tolist() == [1 + order[i].tolist().index(token) for i, token in enumerate(chosen)]
@@ -71,6 +76,43 @@ def test_likeliest_tokens_that_lie_side_by_side_are_all_found(device: str) -> No
     found = looked_up(logits, [60_000], [MAX_LIKELY], MAX_LIKELY)
     assert found.token_ids.tolist() == [[60_000, *range(MAX_LIKELY)]]
     assert found.ranks.tolist() == [60_001]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("vocab_size", [2, 70, 5003])
+def test_numbers_are_the_same_to_the_bit_in_any_company(vocab_size: int, dtype: torch.dtype, device: str) -> None:
+    """However many thread blocks share a row. With some vocabularies most of them have nothing of it."""
+    wide = normal(MANY_ROWS, vocab_size + 1, device=device, dtype=dtype, scale=3.0)
+    logits, most = wide[:, :vocab_size], min(vocab_size, MAX_LIKELY)
+    logits[1] = -torch.inf
+    logits[1, vocab_size - 1] = 5.0
+    logits[2] = (logits[2] / 3).round()
+    chosen = [i * 13 % vocab_size for i in range(MANY_ROWS)]
+    counts = [most, most, most - 1, 0, -1, 1, 2, most // 2, most] + [most] * (MANY_ROWS - FEW_ROWS)
+    many = looked_up(logits, chosen, counts, most)
+    few = looked_up(logits[:FEW_ROWS], chosen[:FEW_ROWS], counts[:FEW_ROWS], most)
+    assert all(torch.equal(one, other[:FEW_ROWS]) for one, other in zip(few, many, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("num_rows", [1, MANY_ROWS])
+def test_the_likeliest_token_of_every_thread_block_counts(num_rows: int, device: str) -> None:
+    """Equals that are far apart, one of them the row's last token."""
+    logits = torch.zeros(num_rows, 20_000, dtype=torch.float16, device=device)
+    likely = [*range(19_999, 0, -1_250)][::-1]
+    logits[:, likely] = 4.0
+    found = looked_up(logits, [19_999] * num_rows, [len(likely) + 2] * num_rows, len(likely) + 2)
+    assert found.token_ids.tolist() == [[19_999, *likely, 0, 1]] * num_rows
+    assert found.ranks.tolist() == [len(likely)] * num_rows
+
+
+def test_few_rows_are_shared_where_thread_blocks_can_work_together() -> None:
+    shared, alone = LIKELY_SHAPES
+    assert choose_shape(16, 132, True, LIKELY_SHAPES) == shared
+    assert choose_shape(17, 132, True, LIKELY_SHAPES) == alone
+    assert choose_shape(1, 132, False, LIKELY_SHAPES) == alone
+    assert shared[0] * shared[1] == alone[0] * alone[1]
 
 
 @pytest.mark.parametrize("device", DEVICES)

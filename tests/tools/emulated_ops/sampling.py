@@ -138,18 +138,19 @@ def rule(dtype: torch.dtype, *, vocab_size: int) -> Results:
     return {"ruled": apply_rules(logits, PackedRules(rules.rows, rules.entries.clone()), positions)}
 
 
-def look_up(dtype: torch.dtype, *, vocab_size: int, most: int) -> Results:
-    """Rows with a gap between them that want nothing, none, some and all that there is room for."""
-    logits = logits_of(5, vocab_size + 5, dtype)[:, :vocab_size]
-    chosen, counts = torch.tensor([8, vocab_size - 1, 3, 0, 1]).int(), torch.tensor([most, most, 0, -1, 3]).int()
-    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(5, most, logits.device))._asdict()
+def look_up(dtype: torch.dtype, *, vocab_size: int, most: int, num_rows: int = 5) -> Results:
+    """Rows with a gap between them that want all that there is room for, nothing, none and some."""
+    logits = logits_of(num_rows, vocab_size + 5, dtype)[:, :vocab_size]
+    chosen, counts = torch.tensor([8, vocab_size - 1, 3, 0, 1]).int(), torch.tensor([most, -1, most, 0, 3]).int()
+    output = TopLogprobs.empty(num_rows, most, logits.device)
+    return top_logprobs(logits, chosen[:num_rows], counts[:num_rows], output)._asdict()
 
 
-def look_up_neighbours() -> Results:
+def look_up_neighbours(num_rows: int) -> Results:
     """The likeliest tokens are all with the same few threads, more of them than are sorted at a time."""
-    logits = torch.arange(200_000).flip(0).view(1, -1) / 1000.0
-    chosen, counts = torch.tensor([150_000]).int(), torch.tensor([64]).int()
-    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(1, 64, logits.device))._asdict()
+    logits = (torch.arange(200_000).flip(0) / 1000.0).repeat(num_rows, 1)
+    chosen, counts = torch.tensor([150_000] * num_rows).int(), torch.tensor([64] * num_rows).int()
+    return top_logprobs(logits, chosen, counts, TopLogprobs.empty(num_rows, 64, logits.device))._asdict()
 
 
 def mask() -> Results:
@@ -191,5 +192,15 @@ CASES = [
     *in_types("row_rules", partial(rule, vocab_size=3_003), torch.float16, exact=True, about="more than threads"),
     *in_types("top_logprobs", partial(look_up, vocab_size=208, most=20), *DTYPES),
     *in_types("top_logprobs", partial(look_up, vocab_size=10_003, most=64), torch.float16, about="many"),
-    OpCase("top_logprobs", "neighbours", look_up_neighbours, 2e-5),
+    *in_types(
+        "top_logprobs", partial(look_up, vocab_size=208, most=20, num_rows=3), *DTYPES, about="8 share a row"
+    ),
+    *in_types(
+        "top_logprobs",
+        partial(look_up, vocab_size=10_003, most=64, num_rows=3),
+        torch.float16,
+        about="8 share a row, many",
+    ),
+    OpCase("top_logprobs", "neighbours, 8 share a row", partial(look_up_neighbours, 1), 2e-5),
+    OpCase("top_logprobs", "neighbours", partial(look_up_neighbours, 4), 2e-5),
 ]
