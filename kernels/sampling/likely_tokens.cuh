@@ -69,7 +69,7 @@ __device__ __forceinline__ void expect_all(RowShared&, int) {}
 __device__ __forceinline__ void wait_for_all(const RowShared&) { __syncthreads(); }
 #endif
 
-// Where it goes.
+// Where it goes. Of chosen tokens only where they are told of.
 struct LikelyOutputs {
   int* token_ids;   // [num_rows, width]: the chosen one, then the most likely ones
   float* logprobs;  // [num_rows, width]: theirs
@@ -213,14 +213,12 @@ __device__ __forceinline__ void collect_keys(LikelyShared& shared, const RowSlic
   }
 }
 
-// The best keys of this thread block, to the first one.
-__device__ __forceinline__ void send_keys(LikelyShared& shared, RowShared& of_row, const RowSlice& slice, int rank,
-                                          int count) {
-  choose_groups(shared, count);
-  __syncthreads();
-  collect_keys(shared, slice, rank, count);
-  place_keys(shared, count,
-             [&](int place, uint64 key) { send_to(&of_row.keys[place][rank], &of_row.complete, 0, key); });
+// The best keys of this thread block, and nothing where it has no more, to the first one.
+__device__ __forceinline__ void send_keys(const LikelyShared& shared, RowShared& of_row, int rank, int count,
+                                          int room) {
+  const auto send = [&](int place, uint64 key) { send_to(&of_row.keys[place][rank], &of_row.complete, 0, key); };
+  place_keys(shared, count, send);
+  if (threadIdx.x < room && threadIdx.x >= min(shared.num_keys, count)) send(threadIdx.x, 0);
 }
 
 // How many keys of a row are above this one, or `count` or more: those of a thread block that are stand first.
@@ -262,8 +260,8 @@ __device__ __forceinline__ void write_row(const RowShared& of_row, const LikelyO
     if (key == 0) continue;
     const int place = CLUSTER == 1 ? i : keys_above(of_row, key, count);
     if (place >= count) continue;
-    to.token_ids[first + 1 + place] = argmax_row(key);
-    to.logprobs[first + 1 + place] = argmax_value(key) - most_of_row - log_of_sum;
+    to.token_ids[first + RANKS + place] = argmax_row(key);
+    to.logprobs[first + RANKS + place] = argmax_value(key) - most_of_row - log_of_sum;
   }
 }
 
@@ -278,7 +276,7 @@ __device__ __forceinline__ void find_likely_tokens(LikelyShared& shared, RowShar
   const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE, row_warp = rank * NUM_WARPS + warp;
   const Element* row = logits + row_index * row_stride;
   const RowSlice slice(row, Penalties{}, nullptr, vocab_size, row_warp, ROW_WARPS);
-  const int token = RANKS ? chosen[row_index] : 0, room = min(to.width - 1, MAX_COUNT);
+  const int token = RANKS ? chosen[row_index] : 0, room = min(to.width - RANKS, MAX_COUNT);
   const int count = min(counts[row_index], room);
   uint4 first_pieces[AHEAD];
   slice.fetch_first(first_pieces);
@@ -300,18 +298,20 @@ __device__ __forceinline__ void find_likely_tokens(LikelyShared& shared, RowShar
   if (lane % GROUP_LANES == 0) shared.best[threadIdx.x / GROUP_LANES] = best;
   const uint32 likelier = RANKS ? count_over_warp(seen.likelier) : 0;
   const float sum = warp_sum(scaled(seen.sum, seen.most, most));
-  wait_for_cluster();  // the first thread block has its mbarrier
+  __syncthreads();
+  if (count > 0) {
+    choose_groups(shared, count);
+    __syncthreads();
+    collect_keys(shared, slice, rank, count);
+  }
+  wait_for_cluster();  // the first thread block has its mbarrier. NOTE: what was read is no longer in L1 then.
   // NOTE: no sooner where thread blocks have a multiprocessor each: logits would be asked for behind it.
   if (CLUSTER > 1 && count < 0) return;
   if (lane == 0) {
     const float4 of_warp = make_float4(most, sum, __uint_as_float(likelier), 0.0f);
     send_to(&of_row.seen[row_warp], &of_row.complete, 0, of_warp);
   }
-  __syncthreads();
-  if (count > 0) send_keys(shared, of_row, slice, rank, count);
-  if (threadIdx.x < room && threadIdx.x >= min(shared.num_keys, count)) {
-    send_to(&of_row.keys[threadIdx.x][rank], &of_row.complete, 0, uint64{0});
-  }
+  send_keys(shared, of_row, rank, count, room);
   if (rank > 0) return;
   wait_for_all(of_row);
   write_row<RANKS>(of_row, to, row_index, token, of_chosen, count);

@@ -36,6 +36,7 @@ from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.sampling.choose_beams import choose_beams
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax, find_most_likely, slots_of
 from pagedchat.ops.sampling.row_rules import RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import sample
@@ -44,6 +45,7 @@ from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import plan_clustered, plan_persistent
 from pagedchat.ops.whole_step.screened_head import screen_head
+from tests.ops.sampling.choose_beams_case import make_case
 from tests.ops.whole_step.persistent_case import SHAPES, random_model, random_state
 
 NUM_KV_HEADS = 2
@@ -176,10 +178,11 @@ def draw(dtype: torch.dtype) -> None:
 
 
 def tell_and_rule(dtype: torch.dtype) -> None:
-    """What requests ask for that are told of tokens, or have rules for them: few rows and many."""
+    """What requests ask for that are told of tokens, have rules for them, or search: few rows and many."""
     for num_rows in (1, 20, 256):
         logits, numbers = torch.empty(num_rows, 50, dtype=dtype), torch.zeros(num_rows, dtype=torch.int32)
         top_logprobs(logits, numbers, numbers, TopLogprobs.empty(num_rows, 5, logits.device))
+        choose_beams(*make_case([1], 0, num_rows - 1, "cpu", dtype=dtype))
         ruled = apply_rules(logits, pack_rules([RuleRow({1: 1.0})] * num_rows), numbers)
         sample(ruled, pack_rows([SampleRow()] * num_rows), numbers)
 

@@ -97,7 +97,7 @@ def test_what_few_requests_ask_for_is_listed_apart(capability: tuple[int, int], 
         tell_and_rule(dtype)
     listed = {*variants_where_asked(element, architecture), *variants_for_model(element, 64, 16, 1, architecture)}
     asked = {variant for variant, _ in launches}
-    assert {variant.stem for variant in asked} == {"top_logprobs", "row_rules", "sample"}
+    assert {variant.stem for variant in asked} == {"top_logprobs", "choose_beams", "row_rules", "sample"}
     assert asked <= listed, [str(variant) for variant in asked - listed]
 
 

@@ -7,8 +7,8 @@ SHAPES = ((8, 512), (2, 1024), (1, 1024))
 """Thread blocks that share a row of `sample`, and threads of each: see `choose_shape`."""
 
 LIKELY_SHAPES = ((8, 128), (1, 1024))
-"""The same of `top_logprobs`: as many threads a row in both, each with the same part of it, so that sums are the
-same to the bit in any company."""
+"""The same of `top_logprobs` and `choose_beams`: as many threads a row in both, each with the same part of it. So
+sums are the same to the bit in any company."""
 
 MAX_VOCAB_SIZE = 1 << 22
 """Of a row: sums of probabilities, whole numbers of up to 2^30, stay exact in float64."""
@@ -68,14 +68,9 @@ KERNELS = (
         (_NO_CLUSTERS,),
     ),
     KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
-    KernelFile(
-        "top_logprobs",
-        ("top_logprobs",),
-        Use.WHERE_ASKED,
-        {"ELEMENT": ELEMENTS},
-        _tunings(LIKELY_SHAPES),
-        (_NO_CLUSTERS,),
+    *(
+        KernelFile(stem, (stem,), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}, _tunings(LIKELY_SHAPES), (_NO_CLUSTERS,))
+        for stem in ("top_logprobs", "choose_beams")
     ),
-    KernelFile("choose_beams", ("choose_beams",), Use.WHERE_ASKED, {}),
     KernelFile("token_mask", ("token_mask",), Use.WHERE_ASKED, {}),
 )

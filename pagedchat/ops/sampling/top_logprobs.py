@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import torch
 
 from pagedchat.jit.driver import gpu
-from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.jit.launch import Kernel, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
 from pagedchat.ops.sampling.kernels import LIKELY_SHAPES, MAX_LIKELY, choose_shape
@@ -59,18 +59,7 @@ class LookUp:
         _check(logits, chosen, counts, output)
         self._logits, self._chosen, self._counts, self._output = logits, chosen, counts, output
         if on_cuda(logits):
-            num_multiprocessors = gpu(logits.device.index).num_multiprocessors
-            cluster, self._num_threads = choose_shape(
-                len(logits), num_multiprocessors, can_overlap(logits.device), LIKELY_SHAPES
-            )
-            self._num_blocks = cluster * len(logits)
-            self._kernel = get_kernel(
-                "top_logprobs",
-                logits.device.index,
-                ELEMENT=element_name(logits.dtype),
-                CLUSTER=cluster,
-                NUM_THREADS=self._num_threads,
-            )
+            self._shared = shared_rows("top_logprobs", logits)
             self._args = (
                 output.token_ids.data_ptr(),
                 output.logprobs.data_ptr(),
@@ -86,8 +75,8 @@ class LookUp:
     def launch(self) -> None:
         """Queue it once more; on a CPU do it."""
         if on_cuda(self._logits):
-            stream = stream_of(self._logits)
-            self._kernel.launch(self._num_blocks, self._num_threads, self._args, stream=stream)
+            kernel, num_blocks, num_threads = self._shared
+            kernel.launch(num_blocks, num_threads, self._args, stream=stream_of(self._logits))
             return
         for i, count in enumerate(self._counts.tolist()):
             if count >= 0:
@@ -106,20 +95,50 @@ def top_logprobs(
     return output
 
 
-def _write_row(output: TopLogprobs, i: int, logits: torch.Tensor, chosen: int, count: int) -> None:
-    values = logits.float()
-    best = values.amax()
-    log_of_sum = (values - best).exp_().sum(dtype=torch.float64).log().float()
-    of_chosen = values[chosen]
-    output.token_ids[i, 0], output.logprobs[i, 0] = chosen, of_chosen - best - log_of_sum
-    output.ranks[i] = 1 + int((values > of_chosen).sum()) + int((values[:chosen] == of_chosen).sum())
+def shared_rows(stem: str, logits: torch.Tensor) -> tuple[Kernel, int, int]:
+    """A kernel whose thread blocks share rows of logits: itself, how many they are, and threads of each.
+
+    Args:
+        stem: its name.
+        logits: `[num_rows, vocab_size]`, on a GPU.
+    """
+    index, num_rows = logits.device.index, len(logits)
+    cluster, num_threads = choose_shape(
+        num_rows, gpu(index).num_multiprocessors, can_overlap(logits.device), LIKELY_SHAPES
+    )
+    element = element_name(logits.dtype)
+    kernel = get_kernel(stem, index, ELEMENT=element, CLUSTER=cluster, NUM_THREADS=num_threads)
+    return kernel, num_rows * cluster, num_threads
+
+
+def likeliest(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """In torch, of one row the `count` most likely tokens, and their log-probabilities.
+
+    Args:
+        logits: `[vocab_size]`.
+        count: not below 0.
+    """
+    values, log_of_sum = _normalised(logits)
     if count == 0:
-        return
+        return torch.empty(0, dtype=torch.int64), values[:0]
     bar = values.topk(count).values[-1]
     candidates = (values >= bar).nonzero()[:, 0]  # in the order of their ids
     token_ids = candidates[values[candidates].sort(descending=True, stable=True).indices[:count]]
-    output.token_ids[i, 1 : 1 + count] = token_ids
-    output.logprobs[i, 1 : 1 + count] = values[token_ids] - best - log_of_sum
+    return token_ids, values[token_ids] - values.amax() - log_of_sum
+
+
+def _normalised(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A row in float32, and the logarithm of its sum as parts of the largest one."""
+    values = logits.float()
+    return values, (values - values.amax()).exp_().sum(dtype=torch.float64).log().float()
+
+
+def _write_row(output: TopLogprobs, i: int, logits: torch.Tensor, chosen: int, count: int) -> None:
+    values, log_of_sum = _normalised(logits)
+    of_chosen = values[chosen]
+    output.token_ids[i, 0], output.logprobs[i, 0] = chosen, of_chosen - values.amax() - log_of_sum
+    output.ranks[i] = 1 + int((values > of_chosen).sum()) + int((values[:chosen] == of_chosen).sum())
+    output.token_ids[i, 1 : 1 + count], output.logprobs[i, 1 : 1 + count] = likeliest(logits, count)
 
 
 def _check(logits: torch.Tensor, chosen: torch.Tensor, counts: torch.Tensor, output: TopLogprobs) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from pagedchat.ops.sampling.choose_beams import choose_beams
+from pagedchat.ops.sampling.choose_beams import RANKED, choose_beams
 from pagedchat.ops.sampling.decode_state import (
     DecodeState,
     advance_by_argmax,
@@ -159,16 +159,20 @@ def mask() -> Results:
     return {"logits": mask_tokens(logits, rows, bits)}
 
 
-def choose(widths: list[int], num_stops: int) -> Results:
-    state, likely, ranked = make_case(widths, num_stops, 3, "cpu")
-    choose_beams(state, likely, ranked, torch.tensor([6], dtype=torch.int32))
-    names = ("sources", "next_tokens", "rows", "sums")
-    return {**{name: getattr(state, name) for name in names}, "ranked": ranked}
+def choose(widths: list[int], num_stops: int, dtype: torch.dtype) -> Results:
+    case = make_case(widths, num_stops, 1, "cpu", dtype=dtype)
+    choose_beams(*case)
+    names = ("sources", "next_tokens", "rows", "sums", "arrivals")
+    ranked = case.ranked.numpy().view(RANKED)
+    found = {name: torch.from_numpy(ranked[name].copy()) for name in ("sum", "beam", "token_id")}
+    return {**{name: getattr(case.state, name) for name in names}, **found, **case.likely._asdict()}
 
 
 CASES = [
-    OpCase("choose_beams", "of several searches", partial(choose, [2, 5, 1], 1)),
-    OpCase("choose_beams", "of one as wide as can be", partial(choose, [32], 1)),
+    OpCase("choose_beams", "of one search, 8 share a row", partial(choose, [2], 1, torch.float16), 2e-5),
+    OpCase("choose_beams", "of two, 8 share a row", partial(choose, [1, 1], 6, torch.float32), 2e-5),
+    OpCase("choose_beams", "of several searches", partial(choose, [2, 5, 1], 1, torch.bfloat16), 2e-5),
+    OpCase("choose_beams", "of one as wide as can be", partial(choose, [32], 1, torch.float16), 2e-5),
     OpCase("token_mask", "two of three rows", mask),
     OpCase("find_slots", "with padding", find_slots),
     *in_types("argmax_rows", partial(advance, vocab_size=208), *DTYPES, exact=True),

@@ -20,6 +20,11 @@ inline auto max(A a, B b) {
 inline float __uint_as_float(uint32_t x) { return emulator::float_of(x); }
 inline float __int_as_float(int x) { return emulator::float_of(static_cast<uint32_t>(x)); }
 inline uint32_t __float_as_uint(float x) { return emulator::bits_of(x); }
+inline long long __double_as_longlong(double x) {
+  long long bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;

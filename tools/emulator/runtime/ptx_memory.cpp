@@ -60,6 +60,8 @@ void add_in_memory(const Arguments& arguments) {
     *place = bits_of(float_of(old) + arguments.number(to + 1));
   } else if (arguments.has(".add.u32") || arguments.has(".add.s32")) {
     *place = old + arguments.word(to + 1);
+  } else if (arguments.has(".inc.u32")) {
+    *place = old >= arguments.word(to + 1) ? 0 : old + 1;
   } else {
     fail("the emulator does not know this PTX: " + arguments.instruction().text);
   }

@@ -7,10 +7,9 @@ more, and a host 30. Knows no searches.
 import torch
 
 from pagedchat.ops.cache.move_beams import move_beams
-from pagedchat.ops.sampling.choose_beams import HEAD_WORDS, BeamState, choose_beams
+from pagedchat.ops.sampling.choose_beams import HEAD_WORDS, BeamState, LikelyTokens, choose_beams
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.kernels import MAX_BEAMS
-from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.steps import Step
 from pagedchat.runtime.step.logprobs import NOTHING
@@ -42,9 +41,10 @@ class BeamStep:
             rows=numbers(num_searches, MAX_BEAMS),
             sums=numbers(num_searches, MAX_BEAMS, dtype=torch.float64),
             heads=numbers(num_searches, HEAD_WORDS),
+            arrivals=numbers(1),
         )
         self._counts = numbers(num_rows).fill_(NOTHING)
-        self._likely = TopLogprobs.empty(num_rows, most, device)
+        self._likely = LikelyTokens.empty(num_rows, most, device)
 
     def begin(self, counts: torch.Tensor, rows: torch.Tensor, heads: torch.Tensor, sums: torch.Tensor) -> None:
         """Queue telling it of searches, none of whose beams has been chosen yet.
@@ -63,6 +63,5 @@ class BeamStep:
         state, rows = self._state, self._rows
         move_beams(self._backend.cache, rows, state.sources, state.next_tokens, self._backend.shape.block_size)
         logits = self._step()
-        top_logprobs(logits, rows.token_ids, self._counts, self._likely)
-        choose_beams(state, self._likely, self._ranked, rows.step)
+        choose_beams(state, logits, self._counts, self._likely, self._ranked, rows.step)
         return logits
