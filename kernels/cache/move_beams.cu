@@ -16,20 +16,17 @@ extern "C" __global__ void move_beams(uint4* __restrict__ cache,          // [nu
                                       const int* __restrict__ sources,    // [num_rows]; below 0: no beam
                                       const int* __restrict__ next_tokens,  // [num_rows]
                                       int max_blocks_per_seq, int block_size, int page_rows, int64 plane_rows) {
-  const int row = blockIdx.y, source = sources[row];
-  if (source < 0) return;
-  const int num_full = positions[row] / block_size;
-  const bool ends_inside = positions[row] % block_size != 0;
+  const int row = blockIdx.y, source = sources[row], position = positions[row], num_full = position / block_size;
   int* own = block_tables + static_cast<int64>(row) * max_blocks_per_seq;
   const int* others = block_tables + static_cast<int64>(source) * max_blocks_per_seq;
-  if (blockIdx.x == 0 && blockIdx.z == 0) {
-    if (threadIdx.x == 0) token_ids[row] = next_tokens[row];
-    for (int i = threadIdx.x; i < num_full && source != row; i += blockDim.x) own[i] = others[i];
-  }
-  if (source == row || !ends_inside) return;
-  uint4* plane = cache + blockIdx.z * plane_rows;
-  const uint4* from = plane + static_cast<int64>(others[num_full]) * page_rows;
-  uint4* to = plane + static_cast<int64>(own[num_full]) * page_rows;
   const int place = blockIdx.x * blockDim.x + threadIdx.x;
-  if (place < page_rows) to[place] = from[place];
+  // NOTE: all of it decided at once, so that no load waits for another one that it does not need.
+  const bool forks = (source >= 0) & (source != row);
+  if (forks & (position % block_size != 0) & (place < page_rows)) {
+    uint4* plane = cache + blockIdx.z * plane_rows + place;
+    plane[static_cast<int64>(own[num_full]) * page_rows] = plane[static_cast<int64>(others[num_full]) * page_rows];
+  }
+  if (blockIdx.x != 0 || blockIdx.z != 0 || source < 0) return;
+  if (threadIdx.x == 0) token_ids[row] = next_tokens[row];
+  for (int i = threadIdx.x; i < num_full && forks; i += blockDim.x) own[i] = others[i];
 }
