@@ -199,43 +199,58 @@ __device__ __forceinline__ void release(const uint64& barrier, const Part& part)
 }
 
 #if WEIGHT_KIND != WHOLE_WEIGHTS
+template <int NUMBER>
+struct Numbered {
+  static constexpr int number = NUMBER;
+};
+
+// NOTE: two sets of operands take turns, so that one is made while the other is multiplied.
 __device__ __forceinline__ void multiply(float (&sums)[TOKENS / 2], Shared& shared, const Part& part) {
   const int free_at = max(0, part.count - STAGES + SUM_STAGES);  // from then on sums may come
+  const StoredRows rows;
   Ring<STAGES> ring;
-  Bytes bytes;
   ChunkScales scales;
-  const auto load = [&](int stage, int number) {
-    bytes.load(shared.stages[stage].weights);
+  Operands operands[2];
+  const auto begin_chunk = [&](int i, Operands& a) {
+    wait(address_of(shared.filled[ring.stage]), ring.parity);
 #if SCALES
+    const int number = part.begin + i;
     scales.load(shared.scales[number / PIECE_CHUNKS % SCALE_PLACES], number);
 #endif
+    rows.load(a, shared.stages[ring.stage].weights, 0, scales);
   };
-  wait(address_of(shared.filled[0]), 0);
-  load(0, part.begin);
+  // Part `tile` of chunk i, while what comes next is made.
+  const auto multiply_part = [&](auto turn, auto tile, int i) {
+    const int stage = ring.stage;
+    const Operands& a = operands[turn.number];
+    Operands& next = operands[1 - turn.number];
+    const uint64 tokens = tile_descriptor(shared.stages[stage].tokens[tile.number]);
+    fence_products();
+#pragma unroll
+    for (int step = 0; step < STEPS_OF_TILE; step++) {
+      Product<TOKENS>::registers_shared(sums, a[step], moved(tokens, step * 32), true);
+    }
+    commit_products();
+    if constexpr (tile.number + 1 < TOKEN_TILES) {
+      rows.load(next, shared.stages[stage].weights, tile.number + 1, scales);
+      wait_products<0>();
+    } else {
+      ring.advance();
+      if (i + 1 < part.count) begin_chunk(i + 1, next);
+      wait_products<0>();
+      if (i + STAGES < part.count) release(shared.emptied[stage], part);
+      if (SLICES > 1 && i == free_at) announce_to_cluster();
+    }
+  };
+  begin_chunk(0, operands[0]);
 #pragma unroll 1
   for (int i = 0; i < part.count; i++) {
-    const int stage = ring.stage;
-#pragma unroll
-    for (int tile = 0; tile < TOKEN_TILES; tile++) {
-      uint32 a[STEPS_OF_TILE][4];
-      if (tile > 0) wait_products<0>();  // of all weights at once there would be too many for the registers
-      bytes.widen(a, tile, scales);
-      const uint64 tokens = tile_descriptor(shared.stages[stage].tokens[tile]);
-      fence_products();
-#pragma unroll
-      for (int step = 0; step < STEPS_OF_TILE; step++) {
-        Product<TOKENS>::registers_shared(sums, a[step], moved(tokens, step * 32), true);
-      }
-      commit_products();
+    multiply_part(Numbered<0>(), Numbered<0>(), i);
+    if constexpr (TOKEN_TILES > 1) {
+      multiply_part(Numbered<1>(), Numbered<TOKEN_TILES - 1>(), i);
+    } else if (++i < part.count) {
+      multiply_part(Numbered<1>(), Numbered<0>(), i);
     }
-    ring.advance();
-    if (i + 1 < part.count) {
-      wait(address_of(shared.filled[ring.stage]), ring.parity);
-      load(ring.stage, part.begin + i + 1);
-    }
-    wait_products<0>();
-    if (i + STAGES < part.count) release(shared.emptied[stage], part);
-    if (SLICES > 1 && i == free_at) announce_to_cluster();
   }
   settle(sums);
   if (SLICES > 1 && free_at == part.count) announce_to_cluster();
@@ -465,7 +480,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
       if (pieces.exists(i)) before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
     }
   };
-  constexpr bool IS_LATE = PAIRED && WEIGHT_BITS == 4;  // registers are short, and gates have no residual as a rule
+  constexpr bool IS_LATE = FEW_BITS;  // registers are short
   wait_for_previous_kernel();
   if (!IS_LATE) load_residual();
   float sums[TOKENS / 2] = {};

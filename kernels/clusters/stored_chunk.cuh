@@ -93,51 +93,64 @@ struct ChunkScales {
   }
 };
 
-// What a lane multiplies of a chunk, as it is stored: of each step four elements of its row g, then of the eighth
-// row after it, as `a` of mma.cuh has them: 2q, 2q + 1, 2q + 8 and 2q + 9.
-struct Bytes {
-  uint32 words[STEPS][2];
+// What a lane multiplies of a part of a chunk, 64 inner elements: of each step four weights of its row g, then of
+// the eighth row after it, as `a` of mma.cuh has them: 2q, 2q + 1, 2q + 8 and 2q + 9.
+using Operands = uint32[STEPS_OF_TILE][4];
 
-  __device__ __forceinline__ void load(const unsigned char* weights) {
-    const int lane = threadIdx.x % WARP_SIZE, row = threadIdx.x / WARP_SIZE * STRIP_ROWS + lane / 4, q = lane % 4;
+struct StoredRows {
+  int row, lane_byte;  // where a lane's row begins in a chunk; its own byte in what it reads at a time
+
+  __device__ __forceinline__ StoredRows() {
+    const int lane = threadIdx.x % WARP_SIZE;
+    row = swizzled((threadIdx.x / WARP_SIZE * STRIP_ROWS + lane / 4) * WEIGHT_ROW, WEIGHT_ROW);
+    lane_byte = lane % 4 * (WEIGHT_BITS == 8 ? 2 : 0x1111);
+    asm volatile("" : "+r"(row), "+r"(lane_byte));  // else it is worked out again and again
+  }
+
+  // Part `part` of a chunk.
+  __device__ __forceinline__ void load(Operands& a, const unsigned char* weights, int part,
+                                       const ChunkScales& scales) const {
+    uint32 words[STEPS_OF_TILE][2];
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-      const int at = step * STEP_BYTES;
-      const unsigned char* from = weights + swizzled(row * WEIGHT_ROW + at / 16 * 16, WEIGHT_ROW) + at % 16;
+    for (int step = 0; step < STEPS_OF_TILE; step++) {
+      const int at = (part * STEPS_OF_TILE + step) * STEP_BYTES;
+      const unsigned char* from = weights + (row ^ at / 16 * 16) + at % 16;
 #pragma unroll
-      for (int i = 0; i < 2; i++, from += 8 * WEIGHT_ROW) {
-        if (WEIGHT_BITS == 8) {
-          const uint32 first = *reinterpret_cast<const unsigned short*>(from + 2 * q);
-          const uint32 second = *reinterpret_cast<const unsigned short*>(from + 8 + 2 * q);
-          words[step][i] = __byte_perm(first, second, 0x5410);
-        } else {  // a byte has two elements, and becomes the lower one of 16 bits
-          const uint2 both = *reinterpret_cast<const uint2*>(from);
-          words[step][i] = __byte_perm(both.x, both.y, 0x4400 + q * 0x1111);
-        }
+      for (int i = 0; i < 2; i++, from += 8 * WEIGHT_ROW) words[step][i] = read(from);
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS_OF_TILE; step++) {
+      const int group = (part * STEPS_OF_TILE + step) / GROUP_STEPS;
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        uint32 pairs[2];
+        widen(pairs, words[step][i]);
+        a[step][i] = scales.scaled(pairs[0], i, group), a[step][2 + i] = scales.scaled(pairs[1], i, group);
       }
     }
   }
 
-  // Those beside one tile of tokens.
-  __device__ __forceinline__ void widen(uint32 (&a)[STEPS_OF_TILE][4], int tile, const ChunkScales& scales) const {
+ private:
+  // Four weights of a step, of 4 bits in the lower halves of two times 16.
+  __device__ __forceinline__ uint32 read(const unsigned char* from) const {
+    if constexpr (WEIGHT_BITS == 8) {
+      const uint32 first = *reinterpret_cast<const unsigned short*>(from + lane_byte);
+      const uint32 second = *reinterpret_cast<const unsigned short*>(from + lane_byte + 8);
+      return __byte_perm(first, second, 0x5410);
+    } else {
+      const uint2 both = *reinterpret_cast<const uint2*>(from);
+      return __byte_perm(both.x, both.y, 0x4400 + lane_byte);
+    }
+  }
+
+  __device__ __forceinline__ static void widen(uint32 (&pairs)[2], uint32 word) {
     using Of = Pairs<Element>;
-#pragma unroll
-    for (int step = 0; step < STEPS_OF_TILE; step++) {
-      const int of_chunk = tile * STEPS_OF_TILE + step;
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32 word = words[of_chunk][i];
-        uint32 first, second;
-        if (WEIGHT_BITS == 4) {
-          const uint32 even = Of::int4<0>(word), odd = Of::int4<1>(word);
-          first = __byte_perm(even, odd, 0x5410), second = __byte_perm(even, odd, 0x7632);
-        } else {
-          first = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<0>(word) : Of::int8<0>(word);
-          second = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<2>(word) : Of::int8<2>(word);
-        }
-        a[step][i] = scales.scaled(first, i, of_chunk / GROUP_STEPS);
-        a[step][2 + i] = scales.scaled(second, i, of_chunk / GROUP_STEPS);
-      }
+    if constexpr (WEIGHT_BITS == 4) {
+      const uint32 even = Of::int4<0>(word), odd = Of::int4<1>(word);
+      pairs[0] = __byte_perm(even, odd, 0x5410), pairs[1] = __byte_perm(even, odd, 0x7632);
+    } else {
+      pairs[0] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<0>(word) : Of::int8<0>(word);
+      pairs[1] = WEIGHT_KIND == FP8_WEIGHTS ? Of::fp8<2>(word) : Of::int8<2>(word);
     }
   }
 };
