@@ -137,13 +137,14 @@ def plan_clusters(
     if not is_whole or not 1 <= num_tokens <= MAX_TOKENS or tiles > _MOST_TILES * num_multiprocessors:
         return None
     tokens = _tile_tokens(num_tokens)
-    slice_up = _slices_of_few_bits if form.few else _num_slices
-    slices = slice_up(tiles, in_features, chunk, tokens // _FEWEST_FINISHED, num_multiprocessors)
-    sharers = _num_sharers(slices, slices * tiles, tokens, num_multiprocessors)
     if form.few:
-        sharers = min(sharers, tokens // _MATRIX_TOKENS)
+        if tokens == _TOKENS[0] and in_features >= _DEEP:
+            return None  # products of warps take less
+        sharers, slices = 1, _slices_of_few_bits(tiles, in_features, chunk, tokens, num_multiprocessors)
         is_alone = slices * tiles <= _FEW_BITS_ALONE * num_multiprocessors
     else:
+        slices = _num_slices(tiles, -(-in_features // chunk), tokens, num_multiprocessors)
+        sharers = _num_sharers(slices, slices * tiles, tokens, num_multiprocessors)
         tokens = _tile_tokens(max(num_tokens, _MATRIX_TOKENS * sharers))
         is_alone = slices == _ALONE_SLICES and slices * tiles <= num_multiprocessors
     stages = _num_stages(tokens, form, shared_limit, is_alone=is_alone)
@@ -172,18 +173,19 @@ def _num_tiles(out_features: int, rows: int, paired: bool) -> int:
     return -(-out_features // (rows // (1 + paired)))
 
 
-def _num_slices(tiles: int, in_features: int, chunk: int, most: int, num_multiprocessors: int) -> int:
-    most = min(-(-in_features // chunk) // _FEWEST_CHUNKS, most)
+def _num_slices(tiles: int, chunks: int, tokens: int, num_multiprocessors: int) -> int:
+    most = min(chunks // _FEWEST_CHUNKS, tokens // _FEWEST_FINISHED)
     fits = (n for n in _SLICES if n <= most and n * tiles <= _MOST_SLICED * num_multiprocessors)
     return next(fits, 1)
 
 
-def _slices_of_few_bits(tiles: int, in_features: int, chunk: int, most: int, num_multiprocessors: int) -> int:
+def _slices_of_few_bits(tiles: int, in_features: int, chunk: int, tokens: int, num_multiprocessors: int) -> int:
+    most = min(-(-in_features // chunk), tokens // _FEWEST_FINISHED)
     crowd = _MOST_SLICED_DEEP if in_features >= _DEEP else _MOST_SLICED
     for slices in _SLICES:
         is_alone = slices * tiles <= _FEW_BITS_ALONE * num_multiprocessors
         is_deep = slices * tiles <= crowd * num_multiprocessors and in_features >= _LEAST_SLICE * slices
-        if slices <= min(-(-in_features // chunk), most) and (is_alone or is_deep):
+        if slices <= most and (is_alone or is_deep):
             return slices
     return 1
 

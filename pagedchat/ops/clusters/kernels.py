@@ -33,7 +33,7 @@ _CUTS = (
     _cut(4096, 14336, 16, paired=True, form=_INT8),
     _cut(14336, 4096, 32, paired=False, form=_FP8),
     _cut(4096, 14336, 64, paired=True, form=_INT4),
-    _cut(14336, 4096, 16, paired=False, form=WeightForm("int8", 32)),
+    _cut(4096, 6144, 16, paired=False, form=WeightForm("int8", 32)),
 )
 
 KERNELS = (
