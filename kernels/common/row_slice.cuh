@@ -102,16 +102,16 @@ struct RowSlice {
 
   // `use(first_token, logits)` for every piece of this lane, of which `fetch_first` has asked for the first ones.
   // NOTE: the next piece is on its way meanwhile. Not unrolled: the kernel runs once through much code, and what it
-  // waits for most is instructions.
+  // waits for most is instructions. Pieces are counted down: where a slice ends would be worked out in every turn.
   template <int AHEAD, typename Use>
   __device__ __forceinline__ void for_each_from(uint4 (&next)[AHEAD], Use use) const {
+    int piece = begin + threadIdx.x % WARP_SIZE;
 #pragma unroll 1
-    for (int piece = begin + threadIdx.x % WARP_SIZE; piece < end; piece += WARP_SIZE) {
+    for (int left = ceil_div(end - piece, WARP_SIZE); left > 0; left--, piece += WARP_SIZE) {
       const uint4 bytes = next[0];
 #pragma unroll
       for (int i = 1; i < AHEAD; i++) next[i - 1] = next[i];
-      const int ahead = piece + AHEAD * WARP_SIZE;
-      if (ahead < end) next[AHEAD - 1] = fetch(ahead);
+      if (left > AHEAD) next[AHEAD - 1] = fetch(piece + AHEAD * WARP_SIZE);
       float logits[PIECE];
       convert(bytes, piece, logits);
       use(first_token(piece), logits);
