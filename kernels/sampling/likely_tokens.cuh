@@ -178,18 +178,19 @@ __device__ __forceinline__ void choose_groups(LikelyShared& shared, int count) {
 // Collects every key of this thread block that reaches the bar; whenever there are many, all but the best ones are
 // dropped.
 __device__ __forceinline__ void collect_keys(LikelyShared& shared, const RowSlice& whole, int rank, int count) {
-  const int pieces_of_group = ceil_div(whole.most, WARP_SIZE) * GROUP_LANES;
-  const int num_pieces = shared.num_winners * pieces_of_group;
+  const int pieces_of_lane = ceil_div(whole.most, WARP_SIZE);
+  const int turns = 32 - __clz(pieces_of_lane - 1);  // rounded up to bits: no division before the second look
+  const int num_pieces = (shared.num_winners * GROUP_LANES) << turns;
   const float bar = value_of(~shared.unlike_bar);
 #pragma unroll 1
   for (int first = 0;; first += TURN_PIECES) {
     const int item = first + threadIdx.x;
     if (threadIdx.x < TURN_PIECES && item < num_pieces) {
-      const int group = shared.winners[item / pieces_of_group], turn = item % pieces_of_group;
+      const int turn = item / GROUP_LANES & ((1 << turns) - 1), group = shared.winners[item / GROUP_LANES >> turns];
       const int row_warp = rank * NUM_WARPS + group / GROUPS_OF_WARP;
       const RowSlice slice(whole.row, Penalties{}, nullptr, whole.vocab_size, row_warp, ROW_WARPS);
-      const int lane = group % GROUPS_OF_WARP * GROUP_LANES + turn % GROUP_LANES;
-      const int piece = slice.begin + turn / GROUP_LANES * WARP_SIZE + lane;
+      const int lane = group % GROUPS_OF_WARP * GROUP_LANES + item % GROUP_LANES;
+      const int piece = slice.begin + turn * WARP_SIZE + lane;
       if (piece < slice.end) {
         float logits[PIECE];
         slice.convert(slice.fetch(piece), piece, logits);

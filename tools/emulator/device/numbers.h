@@ -37,6 +37,7 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   return chosen;
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<uint32_t>(x)); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint64_t>(a) * b >> 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned __int128>(a) * b >> 64;
