@@ -1,9 +1,11 @@
+from dataclasses import fields
+
 import pytest
 import torch
 
 from pagedchat.engine.groups.beam_params import MAX_BEAM_WIDTH, BeamSearchParams
 from pagedchat.engine.groups.search import BeamSearch
-from pagedchat.ops.sampling.choose_beams import RANKED, choose_beams
+from pagedchat.ops.sampling.choose_beams import RANKED, BeamState, choose_beams
 from pagedchat.ops.sampling.kernels import MAX_BEAMS
 from tests.ops.paged_case import DEVICES
 from tests.ops.sampling.choose_beams_case import HISTORY_LEN, NUMBER, BeamCase, make_case
@@ -79,6 +81,25 @@ def test_steps_follow_one_another(device: str) -> None:
     assert len({tuple(each.flatten().tolist()) for each in few}) == 4
     assert [row[:4] for row in sums] == [row[:4] for row in other_sums]
     assert all(torch.equal(one, other) for one, other in zip(few, many, strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_step_that_knows_of_no_search_yet_changes_nothing(device: str) -> None:
+    """As one that is captured."""
+    case = make_case([3, 2], 1, 0, device)
+    case.state.heads.zero_()
+    case.counts.fill_(-1)
+    before = [tensor.clone() for tensor in (*vars_of(case.state), case.ranked)]
+    choose_beams(*case)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    after = (*vars_of(case.state), case.ranked)
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def vars_of(state: BeamState) -> list[torch.Tensor]:
+    """All that it holds."""
+    return [getattr(state, each.name) for each in fields(state)]
 
 
 def check_likely(case: BeamCase) -> None:
