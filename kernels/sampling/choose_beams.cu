@@ -4,8 +4,8 @@
 //   sum[continuation] = sum[beam] + logprob[token], in float64, as the host has it
 //
 // Tokens are found by the thread blocks of their rows (likely_tokens.cuh). The one that arrives last chooses, a
-// warp a search, a lane a beam: a launch of its own took longer to begin than that takes. What a search is like it
-// has asked for before it looked for tokens.
+// warp a search, a lane a beam, so that no launch has to begin for that. What a search is like it has asked for
+// before it looked for tokens.
 //
 // A beam's tokens are in order, so the best continuation of all is the best of 32 heads: it is taken `num_choices`
 // times, and its lane goes on to its next token. Of equals the better beam's is first. NOTE: a turn is a reduction
@@ -36,8 +36,8 @@ union Shared {
 struct Search {
   int width, num_choices, num_stops;
   int first_stop, second_stop;  // two of the tokens that end a beam
-  int row;                      // the lane's beam's
-  double sum;                   // and its own
+  int row;                      // of the lane's beam,
+  double sum;                   // and of its log-probabilities
 };
 
 // NOTE: asked for where this stands. Of a load that only one thread block needs in the end the compiler thinks
