@@ -290,16 +290,20 @@ class StateBuffers:
         copy.there.copy_(copy.stage, non_blocking=True)
 
     def upload_blocks(self, bucket: Bucket, grown: Iterable[tuple[int, int, list[int]]]) -> None:
-        """Queue a copy of more blocks for some rows, and of nothing else of their block tables.
+        """Queue copies of more blocks for some rows, one each, and of nothing else of their block tables.
 
         Args:
             bucket, grown: as for `extend_tables`.
         """
         at, width = self._borders(bucket).tables, bucket.num_blocks(self._block_size)
-        new = [(at + row * width + i, table[i]) for row, known, table in grown for i in range(known, len(table))]
-        if new:
-            places, block_ids = upload([int64(column) for column in zip(*new, strict=True)], self._device.device)
-            self._device.index_copy_(0, places, block_ids.int())
+        stage = self._stages[self._next_stage()]
+        words = stage.numpy()
+        for row, num_known, block_table in grown:
+            new = block_table[num_known:width]
+            start = at + row * width + num_known
+            if new:
+                words[start : start + len(new)] = new
+                self._send(stage, start, start + len(new))
 
     def _next_stage(self) -> int:
         """Which piece of pinned memory nobody reads any more."""

@@ -34,6 +34,20 @@ def test_a_batch_is_laid_out_with_padding() -> None:
     assert state.seq_lens.tolist() == [32, 0, 0, 0]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_more_blocks_leave_what_the_device_made_of_the_others(device: str) -> None:
+    bucket = Bucket(4, 64)
+    buffers = StateBuffers(bucket, 16, torch.device(device), VOCAB_SIZE)
+    state = buffers.state(bucket)
+    buffers.upload(bucket, Batch([1, 2, 3], [0, 0, 0], torch.tensor([[5], [6], [7]], dtype=torch.int32)), 1)
+    state.block_tables[:3, 0] = torch.tensor([7, 5, 6], dtype=torch.int32, device=device)
+
+    buffers.upload_blocks(bucket, [(0, 1, [5, 11, 12]), (1, 1, [6]), (2, 1, [7, 13, 14, 15, 16])])
+
+    assert state.block_tables[:3].tolist() == [[7, 11, 12, 0], [5, 0, 0, 0], [6, 13, 14, 15]]
+    assert state.token_ids.tolist() == [1, 2, 3, 0]
+
+
 def test_padding_draws_nothing_and_counts_nothing() -> None:
     buffers, bucket = StateBuffers(Bucket(4, 64), 16, torch.device("cpu"), VOCAB_SIZE), Bucket(4, 64)
     tables = torch.zeros((1, 1), dtype=torch.int32)
