@@ -40,10 +40,18 @@ def launch_clusters(
         residual: `[num_tokens, out_features]`, added at the end.
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
-        plan: how it is cut, of the weight's form.
+        plan: how it is cut, of the weight's form. More tokens than it has go by launches of as many.
         overlap: as in `small_batch_linear`.
     """
     num_tokens, in_features = rows.shape
+    if num_tokens > plan.tokens:
+        for start in range(0, num_tokens, plan.tokens):
+            part = slice(start, start + plan.tokens)
+            added = None if residual is None else residual[part]
+            launch_clusters(
+                output[part], rows[part], weight, bias, added, activation, paired, plan, overlap=overlap
+            )
+        return
     element = element_name(rows.dtype)
     kernel = get_kernel(
         NAME,

@@ -4,6 +4,7 @@ The ops launch what this says, and `pagedchat doctor` says it of models that are
 """
 
 from pagedchat.jit.driver import Gpu
+from pagedchat.ops.clusters.cluster_plan import MAX_TOKENS as MOST_OF_CLUSTERS
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan, plan_clusters
 from pagedchat.ops.products.stream_k_plan import MAX_TOKENS, StreamKPlan, plan_stream_k
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, plan_warpgroups
@@ -22,6 +23,8 @@ _MORE_TOKENS, _LARGE_RESIDENT_BYTES, _SLICES = 33, 16 << 20, 2
 tile, each with a multiprocessor of its own."""
 _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens a vocabulary that streams is quicker than a library; with more, one of so many bytes."""
+_ROUNDS = 2
+"""Launches of few bits, each with its part of the tokens, that are quicker than what there is for more."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
 """With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
@@ -52,7 +55,9 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     if form.few:
-        return plan_clusters(*sizes, multiprocessors, limit, form)
+        rounds = -(-num_tokens // MOST_OF_CLUSTERS)
+        of_round = in_features, out_features, -(-num_tokens // rounds), paired
+        return plan_clusters(*of_round, multiprocessors, limit, form) if rounds <= _ROUNDS else None
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     clusters = plan_clusters(*sizes, multiprocessors, limit)

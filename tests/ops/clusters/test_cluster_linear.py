@@ -42,6 +42,7 @@ OF_FEW_BITS = [
     ("int4 in large groups", (64, 2048, 264), (64, 2, 2, 3)),
     ("int4 in large groups", (9, 3072, 72), (16, 4, 1, 2)),
     ("int4 without minimums", (33, 1536, 136), (64, 1, 1, 4)),
+    ("int8", (37, 208, 136), (16, 1, 1, 4)),  # by launches of so many tokens
 ]
 """Forms of weights, tokens and widths, and how they are cut."""
 

@@ -221,7 +221,12 @@ def test_groups_that_are_no_whole_chunks_are_left_to_others() -> None:
     assert plan(WeightForm("int4", 128), 3584) is None, "scales of 28 groups are no whole pieces of 16 bytes"
     assert plan(WeightForm("int4", 32), 3584) is not None
     assert plan(WeightForm("int8", has_minimums=True)) is None
-    assert plan_many_rows(4096, 4096, 65, paired=False, gpu=H200, form=WeightForm("fp8")) is None
+
+
+@pytest.mark.parametrize(("num_tokens", "of_launch"), [(64, 64), (65, 64), (80, 64), (128, 64), (129, None)])
+def test_few_bits_go_by_two_launches_at_most(num_tokens: int, of_launch: int | None) -> None:
+    plan = plan_many_rows(4096, 4096, num_tokens, paired=False, gpu=H200, form=_INT8)
+    assert (None if plan is None else plan.tokens) == of_launch  # type: ignore[union-attr]
 
 
 def test_small_weights_stay_vocabularies_stream_and_many_rows_are_left_to_others() -> None:

@@ -72,7 +72,7 @@ def test_decodes_round_no_worse(
 def test_steps_of_one_launch_are_for_whole_weights() -> None:
     model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int8")
     setting = replace(setting_of(model, make_runner(model, 20, captured=False).backend), gpu=H200)
-    names = ((1, FUSED), (2, FUSED), (8, FUSED), (9, WARPGROUPS), (64, WARPGROUPS), (65, LIBRARY))
+    names = ((1, FUSED), (2, FUSED), (8, FUSED), (9, WARPGROUPS), (128, WARPGROUPS), (129, LIBRARY))
     for rows, name in names:
         chosen = which_decode(DecodeFacts(setting=setting, rows=rows, context_len=300, choice="greedy"))
         assert chosen.name == name
