@@ -18,7 +18,7 @@ from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
 from pagedchat.ops.products.library_linear import in_epilogue
-from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.products.many_rows_plan import MOST_OF_FEW_BITS, plan_many_rows
 from pagedchat.ops.products.small_batch_launch import STREAMED
 from pagedchat.ops.products.small_batch_plan import PIECE
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
@@ -107,7 +107,8 @@ def _over_bytes(sizes: ModelSizes, works: list[Work]) -> Iterator[Work]:
 def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
     sizes = setting.sizes
-    if setting.missing_warpgroups or sizes.mlp_bias or setting.forms:
+    are_too_many = bool(setting.forms) and num_tokens > MOST_OF_FEW_BITS
+    if setting.missing_warpgroups or sizes.mlp_bias or are_too_many:
         yield from _norms_between(sizes)
         yield from _all_products(setting, num_tokens, _LONG_PROMPTS)
         return

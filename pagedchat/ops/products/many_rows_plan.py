@@ -25,6 +25,8 @@ _FEW_TOKENS, _LEAST_BYTES_FOR_MORE = 48, 64 << 20
 """Up to so many tokens a vocabulary that streams is quicker than a library; with more, one of so many bytes."""
 _ROUNDS = 2
 """Launches of few bits, each with its part of the tokens, that are quicker than what there is for more."""
+MOST_OF_FEW_BITS = _ROUNDS * MOST_OF_CLUSTERS
+"""Tokens that they take."""
 _FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
 """With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 

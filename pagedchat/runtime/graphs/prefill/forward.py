@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 
+from pagedchat.ops.products.many_rows_plan import MOST_OF_FEW_BITS
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.graphs.foreign_model import StepModel
@@ -47,12 +48,14 @@ class MergedForward:
 
     Args:
         model: its tensors.
+        num_tokens: of the chunks, padding included.
         by_warpgroups: the GPU multiplies its type by warpgroups.
     """
 
-    def __init__(self, model: ModelTensors, *, by_warpgroups: bool) -> None:
+    def __init__(self, model: ModelTensors, num_tokens: int, *, by_warpgroups: bool) -> None:
         self._model = model
-        ours = by_warpgroups and not _is_biased(model) and not _has_few_bits(model)
+        are_too_many = num_tokens > MOST_OF_FEW_BITS and _has_few_bits(model)
+        ours = by_warpgroups and not _is_biased(model) and not are_too_many
         self._products: Products = WarpgroupProducts() if ours else LibraryProducts()
 
     def __call__(
@@ -80,7 +83,7 @@ def _is_biased(model: ModelTensors) -> bool:
 
 
 def _has_few_bits(model: ModelTensors) -> bool:
-    """Whether products are of few bits, which go by a library, and what follows them apart."""
+    """Whether products are of few bits: where tokens are many a library multiplies, and what follows is apart."""
     products = (each for layer in model.layers for each in (layer.qkv, layer.out, layer.up, layer.down))
     return any(isinstance(each.weight, QuantizedWeight) for each in products)
 

@@ -120,7 +120,8 @@ class PrefillStore(Shelf[PrefillBucket]):
     def _forward(self, bucket: PrefillBucket) -> Forward:
         if self._tensors is None or self._chosen(bucket) != MERGED:
             return self._modules
-        return MergedForward(self._tensors, by_warpgroups=not self._setting.missing_warpgroups)
+        by_warpgroups = not self._setting.missing_warpgroups
+        return MergedForward(self._tensors, bucket.num_tokens, by_warpgroups=by_warpgroups)
 
     def _chosen(self, bucket: PrefillBucket) -> str:
         facts = PrefillFacts(
