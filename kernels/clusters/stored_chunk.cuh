@@ -2,8 +2,8 @@
 // byte, or 128 of 4 bits. How a lane reads of few bits what it multiplies, and how that becomes 16 bits, with
 // scales of groups in it; a scale of a whole row is applied to sums.
 //
-// Rows have 64 bytes there, whose 16-byte pieces change places as `swizzled` (wgmma.cuh) says, so that lanes that
-// read at the same time fall into different banks.
+// Rows of few bits have 64 bytes there, whose 16-byte pieces change places as `swizzled` (wgmma.cuh) says, so that
+// lanes that read at the same time fall into different banks.
 
 #pragma once
 
