@@ -1,6 +1,6 @@
 """What the kernel of products by clusters is compiled for: some of the ways to cut them. Loads no torch."""
 
-from pagedchat.jit.kernel_file import KernelFile, Tuning, Use
+from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning, Use
 from pagedchat.ops.clusters.cluster_plan import plan_clusters
 from pagedchat.ops.common.choices import (
     ACTIVATIONS,
@@ -10,17 +10,15 @@ from pagedchat.ops.common.choices import (
     HOPPER_ONLY,
     TENSOR_CORE_ELEMENTS,
 )
-from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
+from pagedchat.ops.quantized.weight_form import NUMBERS
+
+_OF_WEIGHTS = {"WEIGHT_KIND": tuple(NUMBERS.values()), "SCALES": (0, 1, 2)}
 
 
-def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool, form: WeightForm = WHOLE) -> Tuning:
-    sizes = in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES
-    plan = plan_clusters(*sizes, form)
+def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) -> Tuning:
+    plan = plan_clusters(in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
     assert plan is not None  # noqa: S101 - sizes of real models
-    return Tuning(plan.constants)
-
-
-_INT8, _FP8, _INT4 = WeightForm("int8"), WeightForm("fp8"), WeightForm("int4", 128, has_minimums=True)
+    return Tuning({name: value for name, value in plan.constants.items() if name not in _OF_WEIGHTS})
 
 
 _CUTS = (
@@ -29,11 +27,6 @@ _CUTS = (
     _cut(14336, 4096, 64, paired=False),
     _cut(4096, 6144, 32, paired=False),
     _cut(2048, 8192, 64, paired=True),
-    _cut(4096, 4096, 64, paired=False, form=_INT8),
-    _cut(4096, 14336, 16, paired=True, form=_INT8),
-    _cut(14336, 4096, 32, paired=False, form=_FP8),
-    _cut(4096, 14336, 64, paired=True, form=_INT4),
-    _cut(4096, 6144, 16, paired=False, form=WeightForm("int8", 32)),
 )
 
 KERNELS = (
@@ -41,8 +34,16 @@ KERNELS = (
         "cluster_linear",
         ("cluster_linear",),
         Use.CAPTURED_STEPS,
-        {"ELEMENT": TENSOR_CORE_ELEMENTS, "ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG},
+        {"ELEMENT": TENSOR_CORE_ELEMENTS, "ACTIVATION": tuple(ACTIVATIONS.values()), "PAIRED": FLAG, **_OF_WEIGHTS},
         _CUTS,
-        (HOPPER_ONLY,),
+        (
+            HOPPER_ONLY,
+            Limit(
+                "weights of 16 bits have no scales",
+                frozenset(),
+                but=True,
+                where={"WEIGHT_KIND": (NUMBERS["whole"],), "SCALES": (1, 2)},
+            ),
+        ),
     ),
 )
