@@ -45,6 +45,10 @@ OF_FEW_BITS = [
     ("int8", (37, 208, 136), (16, 1, 1, 4)),  # by launches of so many tokens
 ]
 """Forms of weights, tokens and widths, and how they are cut."""
+FEW_BITS_ORDERS = [
+    *(("cpu", DTYPES[i % 2], *case) for i, case in enumerate(OF_FEW_BITS)),
+    *(pytest.param("cuda", dtype, *case, marks=pytest.mark.gpu) for case in OF_FEW_BITS for dtype in DTYPES),
+]
 
 
 @contextmanager
@@ -86,9 +90,7 @@ def test_gates_and_their_values(plan: ClusterPlan, device: str) -> None:
     assert error(output, functional.silu(gates) * values) < 2 * allowed(torch.float16)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("form", "sizes", "cut"), OF_FEW_BITS, ids=str)
+@pytest.mark.parametrize(("device", "dtype", "form", "sizes", "cut"), FEW_BITS_ORDERS, ids=str)
 def test_weights_of_few_bits(
     form: str, sizes: tuple[int, int, int], cut: tuple[int, int, int, int], dtype: torch.dtype, device: str
 ) -> None:
