@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pagedchat.cache_events import FinishReason
 from pagedchat.engine.output import DecodeRun, ScheduledSequence
-from pagedchat.engine.sequence import Sequence
+from pagedchat.engine.sequence import Sequence, ToldLater
 from pagedchat.step_batch import Batch, BatchEntry, DecodeBatch
 
 
@@ -89,6 +89,8 @@ class Lockstep(DecodeRun):
     def __init__(self, sequences: list[Sequence]) -> None:
         super().__init__()
         self.sequences = sequences
+        self.told: list[ToldLater] = []
+        """What the last of its steps tell of tokens, where that is read later."""
         self._seq_ids = [seq.seq_id for seq in sequences]
         self._stop_token_ids = frozenset[int]().union(*{seq.stop_token_ids for seq in sequences})
         self._num_tokens_left = min([seq.stop_length - len(seq.token_ids) for seq in sequences])

@@ -375,7 +375,7 @@ class EngineCore:
         else:
             outcome = lockstep.commit(output.token_ids, block_size)
             if output.logprobs or output.told_later is not None:
-                keep_logprobs_of_run(lockstep.sequences, output)
+                keep_logprobs_of_run(lockstep, output)
         self._prefill_tokens += outcome.num_prefill
         self._decode_tokens += outcome.num_decode
         if outcome.drafted:

@@ -39,6 +39,30 @@ class ToldLater(Protocol):
         ...
 
 
+class _ToldRun:
+    """What the steps of a run tell of one sequence's tokens.
+
+    Args:
+        steps: of the run, so far.
+        place: of the sequence in each.
+    """
+
+    __slots__ = ("_num_read", "_place", "_steps")
+
+    def __init__(self, steps: list[ToldLater], place: int) -> None:
+        self._steps, self._place, self._num_read = steps, place, 0
+
+    def read(self) -> list[TokenLogprobs]:
+        """Of steps that were not read yet."""
+        entries = [step[self._place] for step in self._steps[self._num_read :]]
+        self._num_read += len(entries)
+        return entries
+
+    def skip(self) -> None:
+        """What was told so far is of no use."""
+        self._num_read = len(self._steps)
+
+
 class Sequence:
     """The unit of the five verbs (open, extend, fork, rewind, close)."""
 
@@ -87,8 +111,8 @@ class Sequence:
         self.seed = 0
         """The request's seed, chosen by the engine where the request named none."""
         self._logprobs: list[TokenLogprobs] = []
-        self._unread: list[tuple[ToldLater, int]] = []
-        """Steps that tell of the tokens behind those, and the sequence's place in each."""
+        self._unread: list[_ToldRun] = []
+        """What tells of the tokens behind those."""
         self.prompt_logprobs: list[TokenLogprobs] = []
         """Of its prompt's tokens from the second on, as far as they are computed, likewise."""
         self.stop_token_ids: frozenset[int] = frozenset()
@@ -116,18 +140,24 @@ class Sequence:
         """Of the tokens that the current request has generated, where it wants them; those with which its reply was
         to begin are left out."""
         if self._unread:
-            self._logprobs += [told[place] for told, place in self._unread]
-            self._unread.clear()
+            self._logprobs += [entry for told in self._unread for entry in told.read()]
+            del self._unread[:-1]  # of the last one there may be more to come
         return self._logprobs
 
     @logprobs.setter
     def logprobs(self, logprobs: list[TokenLogprobs]) -> None:
         self._logprobs = logprobs
-        self._unread.clear()
+        for told in self._unread:
+            told.skip()
 
-    def tell_later(self, told: ToldLater, place: int) -> None:
-        """One entry more for `logprobs`, read when those are asked for."""
-        self._unread.append((told, place))
+    def tell_of_run(self, steps: list[ToldLater], place: int) -> None:
+        """More entries for `logprobs`, read when those are asked for.
+
+        Args:
+            steps: of a run, one entry of each; the run may add to them as long as the sequence is in it.
+            place: of the sequence in each.
+        """
+        self._unread.append(_ToldRun(steps, place))
 
     @property
     def num_uncomputed(self) -> int:

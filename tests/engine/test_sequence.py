@@ -1,7 +1,7 @@
 """A sequence before anything was asked of it."""
 
 from pagedchat.engine.sampling_params import SamplingParams
-from pagedchat.engine.sequence import Sequence, TokenLogprobs
+from pagedchat.engine.sequence import Sequence, TokenLogprobs, ToldLater
 
 
 def test_a_new_sequence_is_parked_and_has_nothing() -> None:
@@ -39,17 +39,32 @@ def test_what_steps_tell_is_read_once_and_in_order_when_it_is_asked_for() -> Non
             read.append((self.name, place))
             return TokenLogprobs([place], [-0.5], 1)
 
-    seq.tell_later(Step("first"), 3)
-    seq.tell_later(Step("second"), 0)
+    run = list[ToldLater]([Step("first")])
+    seq.tell_of_run(run, 3)
+    seq.tell_of_run([Step("second")], 0)
     assert read == []
     assert [told.token_ids for told in seq.logprobs] == [[3], [0]]
     seq.logprobs += [TokenLogprobs([9], [-1.0], 2)]
     assert [told.token_ids for told in seq.logprobs] == [[3], [0], [9]]
     assert read == [("first", 3), ("second", 0)]
-    seq.tell_later(Step("third"), 1)
+
+
+def test_what_a_run_goes_on_to_tell_is_read_too_but_for_another_request() -> None:
+    seq = Sequence(7)
+    run = list[ToldLater]([_told(1)])
+    seq.tell_of_run(run, 0)
+    assert [told.token_ids for told in seq.logprobs] == [[1]]
+    run += [_told(2), _told(3)]
+    seq.logprobs += [TokenLogprobs([9], [-1.0], 2)]
+    run.append(_told(4))
+    assert [told.token_ids for told in seq.logprobs] == [[1], [2], [3], [9], [4]]
+    run.append(_told(5))
     seq.logprobs = []  # another request
     assert seq.logprobs == []
-    assert len(read) == 2
+
+
+def _told(token_id: int) -> list[TokenLogprobs]:
+    return [TokenLogprobs([token_id], [-0.5], 1)]
 
 
 def test_its_description_names_the_blocks_that_it_has_wherever_they_are() -> None:

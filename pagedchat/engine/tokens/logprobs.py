@@ -8,8 +8,12 @@ somebody asks for them, as a rule (`ModelRunnerOutput.told_later`): whoever does
 steps. Knows no model, and nothing of text.
 """
 
+from pagedchat.engine.batch import Lockstep
 from pagedchat.engine.output import ModelRunnerOutput, ScheduledSequence
 from pagedchat.engine.sequence import Sequence
+
+_STEPS_TOGETHER = 256
+"""Of a run that sequences know as one: what all of them have read of these goes when there are others."""
 
 
 def wants_prompt_logprobs(seq: Sequence) -> bool:
@@ -50,7 +54,7 @@ def keep_logprobs(scheduled: list[ScheduledSequence], output: ModelRunnerOutput)
             known += told[len(known) - part.start :]
 
 
-def keep_logprobs_of_run(run: list[Sequence], output: ModelRunnerOutput) -> None:
+def keep_logprobs_of_run(run: Lockstep, output: ModelRunnerOutput) -> None:
     """The same for sequences that have just got one token each, of which nothing is dropped.
 
     Args:
@@ -58,7 +62,10 @@ def keep_logprobs_of_run(run: list[Sequence], output: ModelRunnerOutput) -> None
         output: what came back for them.
     """
     if output.told_later is not None:
-        for place, seq in enumerate(run):
-            seq.tell_later(output.told_later, place)
-    for seq, entries in zip(run, output.logprobs or (), strict=bool(output.logprobs)):
+        if len(run.told) % _STEPS_TOGETHER == 0:  # from now on they know where to find it
+            run.told = []
+            for place, seq in enumerate(run.sequences):
+                seq.tell_of_run(run.told, place)
+        run.told.append(output.told_later)
+    for seq, entries in zip(run.sequences, output.logprobs or (), strict=bool(output.logprobs)):
         seq.logprobs += entries

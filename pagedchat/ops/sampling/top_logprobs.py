@@ -78,6 +78,10 @@ class LookUp:
             kernel, num_blocks, num_threads = self._shared
             kernel.launch(num_blocks, num_threads, self._args, stream=stream_of(self._logits))
             return
+        self._in_torch()
+
+    @torch.inference_mode()
+    def _in_torch(self) -> None:
         for i, count in enumerate(self._counts.tolist()):
             if count >= 0:
                 _write_row(self._output, i, self._logits[i], int(self._chosen[i]), count)

@@ -38,6 +38,8 @@ class Asked:
 
     counts: torch.Tensor
     """`[num_seqs]`, int32, on the device: what is asked of each row."""
+    of_each: int | None
+    """What is asked of every sequence alike; None: not all of them ask for as much."""
     look_ups: dict[int, LookUp] = field(default_factory=dict)
     """The launches that find it, by the place in the history that they write to."""
 

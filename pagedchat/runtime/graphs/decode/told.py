@@ -58,9 +58,8 @@ class ToldSteps:
             for row, count in zip(running.rows, asked, strict=True):
                 counts[row] = count
             [there] = upload([int32(counts)], self._device)
-            running.asked = Asked(there)
+            running.asked = Asked(there, asked[0] if asked.count(asked[0]) == len(asked) else None)
 
-    @torch.inference_mode()
     def queue(self, running: RunningStep, asked: Asked, logits: torch.Tensor) -> None:
         """Queue looking up the tokens of a step that is queued.
 
@@ -72,9 +71,12 @@ class ToldSteps:
         slot = running.number % HISTORY_LEN
         look_up = asked.look_ups.get(slot)
         if look_up is None or not look_up.reads(logits):
-            memory = self._memory_of(running)
-            look_up = asked.look_ups[slot] = LookUp(logits, memory.chosen, asked.counts, memory.slots[slot])
+            look_up = asked.look_ups[slot] = self._made(running, asked, logits)
         look_up.launch()
+
+    @torch.inference_mode()
+    def _made(self, running: RunningStep, asked: Asked, logits: torch.Tensor) -> LookUp:
+        return LookUp(logits, self._memory_of(running).chosen, asked.counts, self._found_by(running))
 
     def read(self, running: RunningStep) -> list[list[TokenLogprobs]]:
         """What was found for each sequence of a step that is done."""
@@ -83,9 +85,8 @@ class ToldSteps:
 
     def read_later(self, running: RunningStep) -> ToldStep | None:
         """The same, to be read when somebody asks for it; None where not all of them want as much."""
-        asked = {each.logprobs for each in {id(each): each for each in running.params}.values()}
-        count = asked.pop()
-        return None if asked or count is None else ToldStep(self._found_by(running), running.rows, count)
+        count = None if running.asked is None else running.asked.of_each
+        return None if count is None or count < 0 else ToldStep(self._found_by(running), running.rows, count)
 
     def _found_by(self, running: RunningStep) -> TopLogprobs:
         return self._memory_of(running).slots[running.number % HISTORY_LEN]
