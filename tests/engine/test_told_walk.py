@@ -1,14 +1,16 @@
 """What is told of tokens is told of the right ones, whatever becomes of their sequences: random workloads."""
 
 import random
+import weakref
 
 import pytest
 
 from pagedchat.engine import scheduler
+from pagedchat.engine.batch import Lockstep
 from pagedchat.engine.output import ModelRunner, ModelRunnerOutput, ScheduledSequence, SchedulerOutput
 from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence, TokenLogprobs
-from pagedchat.engine.tokens.logprobs import keep_logprobs, num_told
+from pagedchat.engine.tokens.logprobs import keep_logprobs, keep_logprobs_of_run, num_told
 from tests.engine import walk
 
 SEEDS, OPERATIONS = range(500, 560), 200
@@ -100,3 +102,28 @@ def test_a_run_that_had_searches_has_what_is_told_later_read_at_once() -> None:
     scheduled = [ScheduledSequence(seq, 0, 1, samples=True) for seq in (first, ended)]
     keep_logprobs(scheduled, ModelRunnerOutput([[8], []], told_later=told))
     assert (first.logprobs, ended.logprobs) == ([told[0]], [])
+
+
+def test_steps_of_a_long_run_go_when_all_have_read_them() -> None:
+    """In order, whoever reads each step's and whoever the last one's alone."""
+
+    class Step:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __getitem__(self, place: int) -> TokenLogprobs:
+            return TokenLogprobs([self.number, place], [-1.0], 1)
+
+    early, late = Sequence(1), Sequence(2)
+    early.stop_length = late.stop_length = 1000
+    run, steps = Lockstep([early, late]), []
+    for number in range(600):
+        step = Step(number)
+        steps.append(weakref.ref(step))
+        keep_logprobs_of_run(run, ModelRunnerOutput([[7], [7]], told_later=step))
+        del step
+        assert len(early.logprobs) == number + 1
+    assert all(step() is not None for step in steps), "one has still to read them"
+    assert [told.token_ids for told in late.logprobs] == [[number, 1] for number in range(600)]
+    assert [told.token_ids for told in early.logprobs] == [[number, 0] for number in range(600)]
+    assert sum(step() is not None for step in steps) < 256
