@@ -245,8 +245,7 @@ def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> It
     if plan is not None:
         yield Launch(product.name, _MANY_ROWS[type(plan)], plan.constants)
         return
-    why = "a library is faster with so many rows, or it is not whole tiles"
-    yield from multiplied(setting, product, rows, why)
+    yield from multiplied(setting, product, rows, "a library is faster with so many rows, or it is not whole tiles")
     if product.name == "up":
         yield Launch("gates" if product.paired else "activation", "activate")
 

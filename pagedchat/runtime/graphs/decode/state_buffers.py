@@ -299,8 +299,7 @@ class StateBuffers:
         stage = self._stages[self._next_stage()]
         words = stage.numpy()
         for row, num_known, block_table in grown:
-            new = block_table[num_known:width]
-            start = at + row * width + num_known
+            new, start = block_table[num_known:width], at + row * width + num_known
             if new:
                 words[start : start + len(new)] = new
                 self._send(stage, start, start + len(new))
