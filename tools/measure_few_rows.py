@@ -79,12 +79,14 @@ class Weights:
         outer = "int8" if form == "int4" else form
         forms = {"qkv": outer}
         layers = {
-            name: [_weight(forms.get(name, form), *size) for _ in range(LAYERS)] for name, size in sizes.items()
+            name: [random_weight(forms.get(name, form), *size) for _ in range(LAYERS)]
+            for name, size in sizes.items()
         }
-        return cls(**layers, head=_weight(outer, VOCABULARY, WIDTH))
+        return cls(**layers, head=random_weight(outer, VOCABULARY, WIDTH))
 
 
-def _weight(form: str, num_rows: int, width: int) -> Weight:
+def random_weight(form: str, num_rows: int, width: int) -> Weight:
+    """Of one of `FORMS`, on the GPU: so that products of numbers around one are around one."""
     if form == "float16":
         return torch.randn(num_rows, width, dtype=torch.float16, device="cuda").div_(width**0.5)
     bits, group = (4, 128) if form == "int4" else (8, width)

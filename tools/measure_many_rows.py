@@ -22,18 +22,13 @@ from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
-from pagedchat.ops.quantized.weight import FP8, QuantizedWeight, Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
-from tools.measure_few_rows import replay_time
+from tools.measure_few_rows import FORMS, random_weight, replay_time
 
 CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
 FILLED = 0.75
 """Of the bucket, as captured steps take it."""
-FORMS = ("float16", "int8", "fp8", "int4")
-_IN_8_BITS = ("qkv", "head")
-"""Of int4, as `--quantize` has it; all else is in groups of `_GROUP` with minimums."""
-_GROUP = 128
 OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
 """Kinds of launches: of every layer, and of a step."""
 
@@ -45,7 +40,7 @@ def main(arguments: list[str]) -> int:
     rows = [int(argument) for argument in arguments if argument.isdigit()] or [64]
     with torch.inference_mode():
         for name, form in product(names, forms):
-            weights = Weights(SHAPES[name], form, "cuda")
+            weights = Weights(SHAPES[name], form)
             for num_rows in rows:
                 print(f"{name}, {form}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
                 torch.cuda.empty_cache()
@@ -66,12 +61,12 @@ class Weights:
 
     Args:
         shape: its config.json, of a Llama or Qwen.
-        form: of all products.
-        device: where they are.
+        form: of all products but those that `--quantize int4` keeps in 8 bits.
     """
 
-    def __init__(self, shape: dict[str, Any], form: str, device: str) -> None:
-        self.device, self._form = device, form
+    device = "cuda"
+
+    def __init__(self, shape: dict[str, Any], form: str) -> None:
         self.num_heads, self.num_kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
         hidden, middle = shape["hidden_size"], shape["intermediate_size"]
         self.middle, self.vocab_size = middle, shape["vocab_size"]
@@ -79,27 +74,17 @@ class Weights:
         qkv_rows, attended = (self.num_heads + 2 * self.num_kv_heads) * size, self.num_heads * size
         sizes = {"qkv": (qkv_rows, hidden), "out": (hidden, attended)}
         sizes |= {"up": (2 * middle, hidden), "down": (hidden, middle)}
+        outer = "int8" if form == "int4" else form
         self.layers = [
-            {kind: self._random(kind, *each) for kind, each in sizes.items()}
+            {kind: random_weight(outer if kind == "qkv" else form, *each) for kind, each in sizes.items()}
             for _ in range(shape["num_hidden_layers"])
         ]
-        self.head = self._random("head", self.vocab_size, hidden)
-        self.embedding = torch.randn(BLOCK_SIZE, hidden, dtype=torch.float16, device=device)
+        self.head = random_weight(outer, self.vocab_size, hidden)
+        self.embedding = torch.randn(BLOCK_SIZE, hidden, dtype=torch.float16, device=self.device)
         self.bias = self.embedding.new_zeros(qkv_rows) if shape["model_type"] == "qwen2" else None
         self.norm, of_head = (Norm("rms", self.embedding.new_ones(width), None, 1e-6) for width in (hidden, size))
         self.head_norms = HeadNorms(of_head, of_head) if shape["model_type"] == "qwen3" else None
-        self.rotations = torch.ones(BUCKET, size // 2, 2, device=device)
-
-    def _random(self, kind: str, num_rows: int, width: int) -> Weight:
-        if self._form == "float16":
-            return torch.randn(num_rows, width, dtype=torch.float16, device=self.device).div_(width**0.5)
-        if self._form == "int4" and kind not in _IN_8_BITS:
-            digits = torch.randint(0, 256, (num_rows, width // 2), dtype=torch.uint8, device=self.device)
-            scale = torch.full((num_rows, width // _GROUP), 0.2 * width**-0.5, device=self.device).half()
-            return QuantizedWeight(4, _GROUP, digits, scale, torch.zeros_like(scale))
-        scales = torch.full((num_rows, 1), 0.01 * width**-0.5, dtype=torch.float16, device=self.device)
-        digits = torch.randint(-127, 128, (num_rows, width), dtype=torch.int8, device=self.device)
-        return QuantizedWeight(8, width, digits if self._form == "int8" else digits.to(FP8), scales)
+        self.rotations = torch.ones(BUCKET, size // 2, 2, device=self.device)
 
 
 class Step:

@@ -1,9 +1,9 @@
 // output = residual + activation(weight * input + bias) for up to 64 tokens and a weight of any size. PAIRED rows
 // as in activation.cuh.
 //
-// A tile is 64 rows of the weight, or 128 of few bits, with TOKENS tokens. SLICES thread blocks of a
-// cluster have a slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy
-// brings to all of them. Weights and tokens come by tensor maps, 64 inner elements at a time, into a ring in shared
+// A tile is 64 rows of the weight, or 128 of few bits, with TOKENS tokens. SLICES thread blocks of a cluster have a
+// slice of its inner elements each, and SHARERS neighbouring tiles the same tokens, which one copy brings to all of
+// them. Weights and tokens come by tensor maps, 64 inner elements at a time or 128 of 4 bits, into a ring in shared
 // memory; the weights of a whole ring are on their way before the kernel before has ended (programmatic dependent
 // launch). The ring is so small that two thread blocks find room on a multiprocessor: that of the next product
 // fills its own while this one ends. Where there are no more thread blocks than multiprocessors it may be so large

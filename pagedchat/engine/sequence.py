@@ -35,7 +35,7 @@ class ToldLater(Protocol):
     """What a step tells of its tokens, one of each sequence, read when somebody asks for it."""
 
     def __getitem__(self, place: int, /) -> TokenLogprobs:
-        """Of the sequence in this place of the batch."""
+        """Of the sequence in this place of the batch; asked once for each."""
         ...
 
 

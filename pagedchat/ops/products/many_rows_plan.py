@@ -57,9 +57,8 @@ def plan_many_rows(
     sizes = in_features, out_features, num_tokens, paired
     multiprocessors, limit = gpu.num_multiprocessors, gpu.shared_bytes
     if form.few:
-        rounds = -(-num_tokens // MOST_OF_CLUSTERS)
-        of_round = in_features, out_features, -(-num_tokens // rounds), paired
-        return plan_clusters(*of_round, multiprocessors, limit, form) if rounds <= _ROUNDS else None
+        of_round = in_features, out_features, min(num_tokens, MOST_OF_CLUSTERS), paired
+        return plan_clusters(*of_round, multiprocessors, limit, form) if num_tokens <= MOST_OF_FEW_BITS else None
     resident = plan_warpgroups(*sizes, num_multiprocessors=multiprocessors, shared_limit=limit)
     weight_bytes = 2 * in_features * out_features * (1 + paired)
     clusters = plan_clusters(*sizes, multiprocessors, limit)

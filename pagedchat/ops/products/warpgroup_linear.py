@@ -22,7 +22,8 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan, shared_bytes
 from pagedchat.ops.products.wide_gates import launch_wide_gates
 from pagedchat.ops.products.wide_plan import WidePlan
-from pagedchat.ops.quantized.weight import Weight, check_weight, form_of
+from pagedchat.ops.quantized.few_bits_linear import missing_kernel
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, check_weight, form_of
 
 NAME = "warpgroup_linear"
 
@@ -87,7 +88,7 @@ def warpgroup_linear(
 
 
 def _plan(rows: torch.Tensor, weight: Weight, paired: bool) -> ManyRowsPlan | None:
-    if not has_warpgroups(rows):
+    if not has_warpgroups(rows) or (isinstance(weight, QuantizedWeight) and missing_kernel(weight, rows.dtype)):
         return None
     out_features = weight.shape[0] // (2 if paired else 1)
     on = gpu(rows.device.index)

@@ -74,14 +74,14 @@ class ToldStep:
         picked = _picked(rows)
         columns = (token_ids[picked, : 1 + count], logprobs[picked, : 1 + count], ranks[picked])
         self._columns = [column.copy() for column in columns]
-        self._entries: list[TokenLogprobs] = []
+        self._entries: dict[int, TokenLogprobs] = {}
 
     def __getitem__(self, place: int, /) -> TokenLogprobs:
-        """Of the row in this place among `rows`."""
+        """Of the row in this place among `rows`, once: whoever has it keeps it."""
         if self._columns:
-            self._entries = [*map(TokenLogprobs, *[column.tolist() for column in self._columns])]
+            self._entries = dict(enumerate(map(TokenLogprobs, *[column.tolist() for column in self._columns])))
             self._columns.clear()
-        return self._entries[place]
+        return self._entries.pop(place)
 
 
 def told_of_prompts(

@@ -12,7 +12,7 @@ from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
-from pagedchat.ops.quantized.weight_form import WeightForm
+from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 
 LIMIT = 227 << 10
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, LIMIT)
@@ -34,6 +34,7 @@ class Measured:
     """By what made it before, or a library if that was quicker."""
     cuts: dict[tuple[int, int, int] | str, float]
     """By clusters, of tokens of a tile, slices and sharers."""
+    form: WeightForm = WHOLE
 
 
 TABLE = [
@@ -92,6 +93,38 @@ TABLE = [
     Measured(16, 2048, 8192, PAIRED, 22.7, {(16, 1, 1): 18.49, (32, 1, 1): 19.14}),
 ]
 
+_INT8, _INT4 = WeightForm("int8"), WeightForm("int4", 128, has_minimums=True)
+OF_FEW_BITS = [
+    Measured(64, 4096, 6144, False, 22.3, {(64, 4, 1): 13.7, (64, 4, 2): 14.3, (64, 2, 1): 15.6}, _INT8),
+    Measured(64, 4096, 4096, False, 19.3, {(64, 4, 1): 13.2, (64, 4, 2): 13.6, (64, 2, 1): 14.7}, _INT8),
+    Measured(64, 4096, 14336, PAIRED, 61.6, {(64, 1, 1): 40.5, (64, 1, 2): 41.3, (64, 1, 4): 42.4}, _INT8),
+    Measured(64, 14336, 4096, False, 36.7, {(64, 8, 1): 31.9, (64, 4, 1): 36.4, (64, 2, 1): 41.5}, _INT8),
+    Measured(16, 4096, 6144, False, 17.0, {(16, 4, 1): 11.6, (16, 4, 2): 11.9, (16, 2, 1): 12.6}, _INT8),
+    Measured(16, 4096, 4096, False, 14.6, {(16, 4, 1): 9.8, (16, 4, 2): 10.4, (16, 2, 1): 11.7}, _INT8),
+    Measured(16, 4096, 14336, PAIRED, 41.0, {(16, 1, 1): 34.4, (16, 1, 2): 34.7}, _INT8),
+    Measured(16, 14336, 4096, False, 25.5, {(16, 4, 1): 28.9, (16, 4, 2): 29.8}, _INT8),
+    Measured(64, 4096, 6144, False, 20.8, {(64, 4, 1): 14.5, (64, 4, 2): 14.8, (64, 2, 1): 15.1}, _INT4),
+    Measured(64, 4096, 4096, False, 18.8, {(64, 4, 1): 13.9, (64, 2, 1): 14.3, (64, 8, 1): 14.5}, _INT4),
+    Measured(64, 4096, 14336, PAIRED, 53.6, {(64, 1, 1): 41.6, (64, 1, 2): 42.0, (64, 1, 4): 43.7}, _INT4),
+    Measured(64, 14336, 4096, False, 38.1, {(64, 8, 1): 32.3, (64, 4, 1): 38.3}, _INT4),
+    Measured(16, 4096, 6144, False, 16.5, {(16, 4, 1): 10.6, (16, 4, 2): 10.9, (16, 2, 1): 12.4}, _INT4),
+    Measured(16, 4096, 4096, False, 13.3, {(16, 4, 1): 10.1, (16, 4, 2): 10.2, (16, 2, 1): 10.9}, _INT4),
+    Measured(16, 4096, 14336, PAIRED, 38.5, {(16, 1, 1): 33.8, (16, 1, 2): 34.0}, _INT4),
+    Measured(16, 14336, 4096, False, 27.2, {(16, 4, 1): 31.2, (16, 4, 2): 31.0}, _INT4),
+    # On one H100, before two sets of operands took turns.
+    Measured(64, 2048, 4096, False, 15.1, {(64, 4, 1): 9.9, (64, 2, 2): 9.6, (64, 2, 4): 9.6}, _INT8),
+    Measured(64, 2048, 2048, False, 13.8, {(64, 4, 1): 6.1, (64, 4, 2): 6.2, (64, 8, 1): 6.9}, _INT8),
+    Measured(64, 2048, 6144, PAIRED, 24.2, {(64, 2, 4): 15.1, (64, 2, 1): 14.8, (64, 1, 4): 15.2}, _INT8),
+    Measured(64, 6144, 2048, False, 22.1, {(64, 8, 1): 11.8, (64, 4, 1): 12.3}, _INT8),
+    Measured(64, 896, 1152, False, 11.2, {(64, 8, 1): 3.9, (64, 4, 1): 4.3}, _INT8),
+    Measured(64, 896, 4864, PAIRED, 17.1, {(64, 1, 1): 8.0, (64, 1, 2): 8.1, (64, 2, 1): 9.8}, _INT8),
+    Measured(64, 4864, 896, False, 19.0, {(64, 8, 1): 6.9, (64, 4, 1): 9.9}, _INT8),
+    Measured(32, 4096, 6144, False, 21.4, {(32, 4, 1): 13.9, (32, 4, 2): 14.0, (32, 2, 1): 15.1}, _INT8),
+    Measured(32, 14336, 4096, False, 35.0, {(32, 8, 1): 31.5, (32, 4, 1): 34.9, (32, 4, 2): 34.0}, _INT8),
+    Measured(16, 2048, 6144, PAIRED, 18.6, {(16, 2, 1): 13.1, (16, 2, 2): 13.5, (16, 1, 1): 13.5}, _INT8),
+]
+"""Of weights of few bits; `before` is `few_bits_linear` with what goes around it."""
+
 Cut = tuple[int, int, bool]
 """Slices, sharers, and whether a thread block takes more than half of a multiprocessor."""
 
@@ -130,15 +163,18 @@ NOISE_US = 0.35
 """Of a layer, between the same step measured twice."""
 
 
-def plan_of(case: Measured | InStep, gpu: Gpu = H200) -> object:
-    return plan_many_rows(case.in_features, case.out_features, case.num_tokens, paired=case.paired, gpu=gpu)
+def plan_of(case: Measured | InStep, gpu: Gpu = H200, form: WeightForm = WHOLE) -> object:
+    sizes = case.in_features, case.out_features, case.num_tokens
+    return plan_many_rows(*sizes, paired=case.paired, gpu=gpu, form=form)
 
 
 @pytest.mark.parametrize(
-    "case", TABLE, ids=lambda case: f"{case.num_tokens}-{case.in_features}-{case.out_features}"
+    "case",
+    TABLE + OF_FEW_BITS,
+    ids=lambda case: f"{case.num_tokens}-{case.in_features}-{case.out_features}-{case.form.kind}",
 )
 def test_what_is_launched_is_as_quick_as_the_quickest_that_was_measured(case: Measured) -> None:
-    plan = plan_of(case)
+    plan = plan_of(case, form=case.form)
     us = case.cuts[plan.tokens, plan.slices, plan.sharers] if isinstance(plan, ClusterPlan) else case.before
     assert us <= WITHIN * min(case.before, *case.cuts.values())
 
@@ -166,47 +202,6 @@ def test_a_thread_block_takes_more_than_half_of_a_multiprocessor_where_each_can_
 
     assert [alone(4096), alone(66 * 64), alone(67 * 64)] == [True, True, False]
     assert not alone(4096, 127)
-
-
-_INT8, _INT4 = WeightForm("int8"), WeightForm("int4", 128, has_minimums=True)
-OF_FEW_BITS = [
-    (_INT8, Measured(64, 4096, 6144, False, 22.3, {(64, 4, 1): 13.7, (64, 4, 2): 14.3, (64, 2, 1): 15.6})),
-    (_INT8, Measured(64, 4096, 4096, False, 19.3, {(64, 4, 1): 13.2, (64, 4, 2): 13.6, (64, 2, 1): 14.7})),
-    (_INT8, Measured(64, 4096, 14336, PAIRED, 61.6, {(64, 1, 1): 40.5, (64, 1, 2): 41.3, (64, 1, 4): 42.4})),
-    (_INT8, Measured(64, 14336, 4096, False, 36.7, {(64, 8, 1): 31.9, (64, 4, 1): 36.4, (64, 2, 1): 41.5})),
-    (_INT8, Measured(16, 4096, 6144, False, 17.0, {(16, 4, 1): 11.6, (16, 4, 2): 11.9, (16, 2, 1): 12.6})),
-    (_INT8, Measured(16, 4096, 4096, False, 14.6, {(16, 4, 1): 9.8, (16, 4, 2): 10.4, (16, 2, 1): 11.7})),
-    (_INT8, Measured(16, 4096, 14336, PAIRED, 41.0, {(16, 1, 1): 34.4, (16, 1, 2): 34.7})),
-    (_INT8, Measured(16, 14336, 4096, False, 25.5, {(16, 4, 1): 28.9, (16, 4, 2): 29.8})),
-    (_INT4, Measured(64, 4096, 6144, False, 20.8, {(64, 4, 1): 14.5, (64, 4, 2): 14.8, (64, 2, 1): 15.1})),
-    (_INT4, Measured(64, 4096, 4096, False, 18.8, {(64, 4, 1): 13.9, (64, 2, 1): 14.3, (64, 8, 1): 14.5})),
-    (_INT4, Measured(64, 4096, 14336, PAIRED, 53.6, {(64, 1, 1): 41.6, (64, 1, 2): 42.0, (64, 1, 4): 43.7})),
-    (_INT4, Measured(64, 14336, 4096, False, 38.1, {(64, 8, 1): 32.3, (64, 4, 1): 38.3})),
-    (_INT4, Measured(16, 4096, 6144, False, 16.5, {(16, 4, 1): 10.6, (16, 4, 2): 10.9, (16, 2, 1): 12.4})),
-    (_INT4, Measured(16, 4096, 4096, False, 13.3, {(16, 4, 1): 10.1, (16, 4, 2): 10.2, (16, 2, 1): 10.9})),
-    (_INT4, Measured(16, 4096, 14336, PAIRED, 38.5, {(16, 1, 1): 33.8, (16, 1, 2): 34.0})),
-    (_INT4, Measured(16, 14336, 4096, False, 27.2, {(16, 4, 1): 31.2, (16, 4, 2): 31.0})),
-    # On one H100, before two sets of operands took turns.
-    (_INT8, Measured(64, 2048, 4096, False, 15.1, {(64, 4, 1): 9.9, (64, 2, 2): 9.6, (64, 2, 4): 9.6})),
-    (_INT8, Measured(64, 2048, 2048, False, 13.8, {(64, 4, 1): 6.1, (64, 4, 2): 6.2, (64, 8, 1): 6.9})),
-    (_INT8, Measured(64, 2048, 6144, PAIRED, 24.2, {(64, 2, 4): 15.1, (64, 2, 1): 14.8, (64, 1, 4): 15.2})),
-    (_INT8, Measured(64, 6144, 2048, False, 22.1, {(64, 8, 1): 11.8, (64, 4, 1): 12.3})),
-    (_INT8, Measured(64, 896, 1152, False, 11.2, {(64, 8, 1): 3.9, (64, 4, 1): 4.3})),
-    (_INT8, Measured(64, 896, 4864, PAIRED, 17.1, {(64, 1, 1): 8.0, (64, 1, 2): 8.1, (64, 2, 1): 9.8})),
-    (_INT8, Measured(64, 4864, 896, False, 19.0, {(64, 8, 1): 6.9, (64, 4, 1): 9.9})),
-    (_INT8, Measured(32, 4096, 6144, False, 21.4, {(32, 4, 1): 13.9, (32, 4, 2): 14.0, (32, 2, 1): 15.1})),
-    (_INT8, Measured(32, 14336, 4096, False, 35.0, {(32, 8, 1): 31.5, (32, 4, 1): 34.9, (32, 4, 2): 34.0})),
-    (_INT8, Measured(16, 2048, 6144, PAIRED, 18.6, {(16, 2, 1): 13.1, (16, 2, 2): 13.5, (16, 1, 1): 13.5})),
-]
-"""The same of weights of few bits; `before` is `few_bits_linear` with what goes around it."""
-
-
-@pytest.mark.parametrize(("form", "case"), OF_FEW_BITS)
-def test_few_bits_are_cut_as_quickly_as_any_that_was_measured(form: WeightForm, case: Measured) -> None:
-    sizes = case.in_features, case.out_features, case.num_tokens
-    plan = plan_many_rows(*sizes, paired=case.paired, gpu=H200, form=form)
-    us = case.cuts[plan.tokens, plan.slices, plan.sharers] if isinstance(plan, ClusterPlan) else case.before
-    assert us <= WITHIN * min(case.before, *case.cuts.values())
 
 
 def test_groups_that_are_no_whole_chunks_are_left_to_others() -> None:
