@@ -172,18 +172,22 @@ def _with_byte_tokens(token: str, space: str) -> bytes:
 
 def _byte_level(token: str) -> bytes:
     """A special token may have characters that stand for no byte; it is its own text then."""
-    characters = _byte_characters()
-    if all(character in characters for character in token):
-        return bytes(characters[character] for character in token)
-    return token.encode()
+    try:
+        return token.translate(_byte_characters()).encode("latin-1")
+    except UnicodeEncodeError:
+        return token.encode()
+
+
+_NO_BYTE = "\uffff"
 
 
 @cache
-def _byte_characters() -> dict[str, int]:
-    """The printable characters that stand for bytes: those of Latin-1 that are visible for themselves, the others
-    for the rest in order, from U+0100 on.
+def _byte_characters() -> dict[int, str]:
+    """What makes of the printable characters that stand for bytes those bytes, as Latin-1 has them: those of it
+    that are visible stand for themselves, and characters from U+0100 on for the rest in order, which stands for
+    none.
     """
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in visible]
-    own = {chr(byte): byte for byte in visible}
-    return own | {chr(0x100 + position): byte for position, byte in enumerate(hidden)}
+    stand_in = {0x100 + position: chr(byte) for position, byte in enumerate(hidden)}
+    return stand_in | dict.fromkeys(hidden, _NO_BYTE)

@@ -37,7 +37,7 @@ class Publisher:
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
         self._texts: dict[int, TextDelta] = {}
-        self._token_texts: list[TokenTexts] = []
+        self._token_texts: list[Callable[[], TokenTexts]] = []
         self._stage = ""
 
     def send_now(self, event: EngineEvent) -> None:
@@ -56,8 +56,8 @@ class Publisher:
         if self._tells_steps:
             self._reports.append(report)
 
-    def add_token_texts(self, texts: TokenTexts) -> None:
-        """What tokens stand for that occur in the reports added last."""
+    def add_token_texts(self, texts: Callable[[], TokenTexts]) -> None:
+        """What tokens stand for that occur in the reports added last; asked for when it is sent."""
         if self._tells_steps:
             self._token_texts.append(texts)
 
@@ -89,7 +89,7 @@ class Publisher:
         texts, self._texts = self._texts, {}
         token_texts, self._token_texts = self._token_texts, []
         if token_texts:
-            self._send(_joined(token_texts))
+            self._send(_joined([texts() for texts in token_texts]))
         if reports:
             self._send(Steps(reports))
         for delta in texts.values():

@@ -7,6 +7,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from tokenizers import Tokenizer
 
@@ -135,8 +136,9 @@ class TokenTeller:
         self._told: set[int] = set()
         """Tokens that the outside knows."""
 
-    def news(self, report: StepReport) -> TokenTexts | None:
-        """The tokens that occur in this report for the first time; None if there are none."""
+    def news(self, report: StepReport) -> Callable[[], TokenTexts] | None:
+        """The tokens that occur in this report for the first time, told when they are asked for: the step that
+        follows need not wait for texts that screens alone want. None if there are none."""
         if self._bytes_of is None:
             return None
         batch = report.batch
@@ -149,7 +151,10 @@ class TokenTeller:
         if not new_ids:
             return None
         self._told.update(new_ids)
-        return TokenTexts(list(new_ids), [self._text_of(token_id) for token_id in new_ids])
+        return partial(self._texts_of, list(new_ids))
+
+    def _texts_of(self, token_ids: list[int]) -> TokenTexts:
+        return TokenTexts(token_ids, list(map(self._text_of, token_ids)))
 
     def _text_of(self, token_id: int) -> bytes:
         """Empty where the tokenizer fails: only the inspector asks, and no reply is to end by that."""

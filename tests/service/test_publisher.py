@@ -64,7 +64,7 @@ def test_progress_is_thinned_but_never_at_its_ends(publisher, sent, clock):
 def test_steps_that_nobody_follows_are_not_told(sent, clock):
     publisher = Publisher(sent.append, clock, tells_steps=False)
     publisher.add_report(REPORT)
-    publisher.add_token_texts(ev.TokenTexts([1], [b"a"]))
+    publisher.add_token_texts(lambda: ev.TokenTexts([1], [b"a"]))
     publisher.add_text(ev.TextDelta(1, 10, "a", 1))
     publisher.flush()
     assert sent == [ev.TextDelta(1, 10, "a", 1)]

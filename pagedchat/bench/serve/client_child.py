@@ -110,11 +110,12 @@ def _same(client: _Client) -> _Client:
 
 
 def request(prompt: list[int], new_tokens: int) -> bytes:
-    """One that asks for a stream of so many tokens."""
+    """One that asks for a stream of so many tokens, by the sampling of the engine without a server: where nothing
+    is said, a server takes what a checkpoint recommends."""
     body = json.dumps(
         {
-            "prompt": prompt, "max_tokens": new_tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-            "stream_options": {"include_usage": True},
+            "prompt": prompt, "max_tokens": new_tokens, "temperature": 0, "repetition_penalty": 1,
+            "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
         }
     ).encode()  # fmt: skip
     head = (

@@ -1,9 +1,10 @@
 """How often tokens have occurred in sequences, as the sampling op's penalties go by it (`ops.sampling.sample`)."""
 
-from collections import Counter
+from array import array
 from collections.abc import Iterable
-from itertools import chain
+from typing import Any
 
+import numpy as np
 import torch
 
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT
@@ -14,24 +15,43 @@ _MOST = -IN_PROMPT - 1
 
 Counted = tuple[int, list[int], int]
 """A row of counts, the tokens of its sequence, and how many of them, from the first on, are the prompt."""
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def write_counts(counts: torch.Tensor, rows: Iterable[Counted]) -> None:
-    """Queue counting the tokens of some sequences anew; the host waits for nothing.
+    """Queue counting the tokens of some sequences anew; the host waits for nothing, and the device counts.
 
     Args:
         counts: `[num_rows, vocab_size]`, int16: the op's. Other rows stay as they are.
         rows: each row at most once.
     """
-    vocab_size = counts.shape[1]
-    of_row = {row: _occurrences(token_ids, num_prompt) for row, token_ids, num_prompt in rows}
-    if not of_row:
+    places, token_ids, prompt_lens, reply_lens = list[int](), array("q"), list[int](), list[int]()
+    for row, tokens, num_prompt in rows:
+        places.append(row)
+        token_ids.extend(tokens)
+        prompt_lens.append(min(num_prompt, len(tokens)))
+        reply_lens.append(len(tokens) - prompt_lens[-1])
+    if not places:
         return
-    cells = [row * vocab_size + token_id for row, times in of_row.items() for token_id in times]
-    values = chain.from_iterable(times.values() for times in of_row.values())
-    pieces = upload([int64(of_row), int64(cells), int64(values)], counts.device)
-    counts.index_fill_(0, pieces[0], 0)
-    counts.view(-1).index_copy_(0, pieces[1], pieces[2].to(counts.dtype))
+    parts = np.array([prompt_lens, reply_lens]).T.ravel()  # of each row its prompt and its reply
+    first_cells = np.array(places, dtype=np.int64) * counts.shape[1]
+    cells = np.frombuffer(token_ids, dtype=np.int64) + np.repeat(np.repeat(first_cells, 2), parts)
+    in_reply = np.repeat(np.tile([False, True], len(places)), parts)
+    replies, times = _occurrences(cells[in_reply], max(reply_lens))
+    pieces = [int64(places), *map(torch.from_numpy, (cells[~in_reply], replies, times))]
+    of_rows, of_prompts, of_replies, of_times = upload(pieces, counts.device)
+    counts.index_fill_(0, of_rows, 0)
+    flat = counts.view(-1)
+    flat.index_fill_(0, of_prompts, IN_PROMPT)
+    flat.index_add_(0, of_replies, of_times.to(counts.dtype))
+
+
+def _occurrences(cells: "_Numbers", longest: int) -> "tuple[_Numbers, _Numbers]":
+    """Cells, and what is to be added to each: one for every time, or less where a row could have too many."""
+    if longest <= _MOST:
+        return cells, np.ones_like(cells)
+    found, times = np.unique(cells, return_counts=True)
+    return found, np.minimum(times, _MOST)
 
 
 def count_one(counts: torch.Tensor, rows: list[int], token_ids: torch.Tensor) -> None:
@@ -46,10 +66,3 @@ def count_one(counts: torch.Tensor, rows: list[int], token_ids: torch.Tensor) ->
     cells = torch.add(token_ids.index_select(0, places), places, alpha=counts.shape[1])
     flat = counts.view(-1)
     flat.index_copy_(0, cells, flat.index_select(0, cells) + 1)
-
-
-def _occurrences(token_ids: list[int], num_prompt: int) -> dict[int, int]:
-    counts = dict.fromkeys(token_ids[:num_prompt], IN_PROMPT)
-    for token_id, times in Counter(token_ids[num_prompt:]).items():
-        counts[token_id] = counts.get(token_id, 0) + min(times, _MOST)
-    return counts

@@ -86,7 +86,11 @@ def stream(frames: Callable[[], AsyncGenerator[bytes, None]]) -> Work:
     async def work(writer: Writer) -> None:
         async with aclosing(frames()) as each:
             async for frame in each:
-                await (writer.end if frame.endswith(DONE) else writer.events)(frame)
+                if frame.endswith(DONE):
+                    await writer.end(frame)
+                    await asyncio.sleep(0)  # the last events of others go out before anything is tidied up
+                else:
+                    await writer.events(frame)
         if not writer.has_ended:
             await writer.end()
 
@@ -118,7 +122,7 @@ class GeneratedAnswer(Response):
         writer = Writer(send)
         with self._admission.inside(self._count):
             error = await self._until_over(writer, scope, receive)
-        if error is None:
+        if error is None or writer.has_ended:
             return
         if writer.begun:
             await writer.end(error.event)
