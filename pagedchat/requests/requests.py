@@ -7,7 +7,6 @@ replies; no prompts that are text, no threads, no process.
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Generic
 
 from tokenizers import Tokenizer
@@ -46,7 +45,7 @@ class Requests(Generic[K]):
         """Replies that are looked at after every step, by sequence: a stop string may end them, or they have not
         begun."""
         self._streaming: dict[int, Answer] = {}
-        """Those of which is told before their end, by sequence: whoever has been told of last comes last."""
+        """Those of which is told before their end, by sequence."""
         self._forking: list[Request[K]] = []
         """Requests of several answers whose prompt is not computed yet."""
         self._urgent: dict[K, Request[K]] = {}
@@ -135,17 +134,11 @@ class Requests(Generic[K]):
         urgent, self._urgent = self._urgent, {}
         return list(urgent.values())
 
-    def take_news(self, at_most: int | None = None) -> list[Request[K]]:
-        """Those of which something is to be told now, with all of their text: those told while they run that have
-        more tokens, and whoever is finished.
-
-        Args:
-            at_most: replies that are looked at of those that run, the longest untold first; None looks at all.
-        """
+    def take_news(self) -> list[Request[K]]:
+        """All of which something is to be told now, with all of their text: those told while they run that have
+        more tokens, and whoever is finished."""
         news: dict[K, Request[K]] = {}
-        for seq_id, answer in list(islice(self._streaming.items(), at_most)):
-            if at_most is not None:
-                self._streaming[seq_id] = self._streaming.pop(seq_id)  # behind all others
+        for seq_id, answer in list(self._streaming.items()):
             if answer.has_tokens:
                 request = self._by_sequence[seq_id]
                 self._look(seq_id, answer.reply)
@@ -159,9 +152,9 @@ class Requests(Generic[K]):
         return request.output(self._stages.clock(), repeats_prompt=repeats_prompt)
 
     @property
-    def num_streaming(self) -> int:
-        """Replies that are told while they run."""
-        return len(self._streaming)
+    def are_streaming(self) -> bool:
+        """Whether any is told while it runs."""
+        return bool(self._streaming)
 
     @property
     def are_urgent(self) -> bool:

@@ -219,24 +219,19 @@ class EngineLoop:
         if self._paused:
             self._steps_left -= 1
             self._publish()
-            return
-        if self._publisher.is_due:
-            self._publish_steps()
-        if self.programs.is_busy:
+        elif self._publisher.is_due:
+            self._publish()
+        elif self.programs.is_busy:
             self.programs.tell_due()
             self._settle()
 
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""
-        if self.programs.is_busy:
-            self.programs.tell_all()
-        self._publish_steps(wait)
-
-    def _publish_steps(self, wait: bool = False) -> None:
-        """All that screens are to know."""
         self._feed.tell_all()
         if self.chats.searches.running:
             self.chats.searches.tell()
+        if self.programs.is_busy:
+            self.programs.tell_all()
         self._settle()
         self._publisher.flush(wait)
 

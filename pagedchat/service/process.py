@@ -16,9 +16,9 @@ from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, e
 DEFAULT_ENTRY = command("pagedchat.service.child")
 GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
-_MOST_TOGETHER = 64
-"""Messages that go out in one piece. Where many ask at once the engine has their prompts in one step, and not the
-first by itself and the others in steps that also decode; nor does its reader wake amid a step for each."""
+_MOST_TOGETHER = 16
+"""Messages that go out in one piece: few enough for the engine to begin with the first of many that ask at once, and
+so many that its reader does not wake amid a step for each."""
 
 
 class EngineProcess:

@@ -1,10 +1,9 @@
 """Requests of programs, beside the sessions of screens: opened, run and closed, and told as they come.
 
-A program wants its tokens when they are there, not when a screen draws. So they are told after the very step, as
-far as telling takes no more than a twentieth of the time, and no more often than they can be passed on; first
-tokens and ends are told in any case. Where not all can be told after each step they take turns, a few after each:
-telling all of many at once takes longer than the host may take beside a step. Knows the engine core and prompts; no
-process, no socket.
+A program wants its tokens when they are there, not when a screen draws. So they are told after the very step, all
+that is new in one event, as far as telling takes no more than a twentieth of the time, and no more often than they
+can be passed on; first tokens and ends are told in any case. Knows the engine core and prompts; no process, no
+socket.
 """
 
 import logging
@@ -34,8 +33,6 @@ _APART = 1 / 4000
 with many requests, and eyes see no difference."""
 _LONGEST = 1 / 30
 """Seconds; but all is told as often as that."""
-_TOGETHER = 4
-"""Replies that are told in one event at least, if there are so many: each event is some work by itself."""
 _OWN_ERROR_HINT = "Other requests go on. Ask again; the engine's log has the details."
 
 
@@ -66,10 +63,8 @@ class Programs:
         self._requests: Requests[int] = Requests(core, tokenizer, Stages(clock, wall_clock))
         self._awaited: dict[int, PromptJob] = {}
         """Requests whose prompts are being prepared."""
-        self._last_time = float("-inf")
-        """When what is not urgent was told last."""
-        self._cost = 0.0
-        """Seconds that telling of one reply took then."""
+        self._next_time = float("-inf")
+        """When what is not urgent is to be told."""
         self.is_busy = False
         """Whether there may be anything to follow, or to tell. Of a step without programs this is all they cost."""
 
@@ -166,32 +161,18 @@ class Programs:
         self._requests.follow(report)
 
     def tell_due(self) -> None:
-        """Tell what cannot wait, and of the rest as much as it is time for."""
-        count = self._num_due() if self._requests.num_streaming else 0
-        if count > 0:
-            self._tell_some(count)
+        """Tell what cannot wait, or all that is new where it is time for that."""
+        if self._requests.are_streaming and self._clock() >= self._next_time:
+            self.tell_all()
         elif self._requests.are_urgent:
             self._tell(self._requests.take_urgent())
 
     def tell_all(self) -> None:
         """Tell all that is new."""
-        self._tell_some(None)
-
-    def _num_due(self) -> int:
-        """Replies whose turn it is."""
-        num_streaming = self._requests.num_streaming
-        round_of_all = min(_LONGEST, num_streaming * max(_APART, self._cost / _SHARE))
-        passed = self._clock() - self._last_time
-        if passed >= round_of_all:
-            return num_streaming
-        count = int(num_streaming * passed / round_of_all)
-        return count if count >= _TOGETHER else 0
-
-    def _tell_some(self, at_most: int | None) -> None:
         started = self._clock()
-        num_told = self._tell(self._requests.take_news(at_most))
-        self._last_time = self._clock()
-        self._cost = (self._last_time - started) / max(1, num_told)
+        num_told = self._tell(self._requests.take_news())
+        ended = self._clock()
+        self._next_time = ended + min(_LONGEST, max((ended - started) / _SHARE, num_told * _APART))
 
     def _tell(self, requests: Iterable[Request[int]]) -> int:
         outputs = {request.key: self._requests.output(request, repeats_prompt=False) for request in requests}

@@ -155,13 +155,12 @@ async def test_first_tokens_come_at_once_and_then_a_token_with_every_step(llm: A
     assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_many_requests_of_one_batch_are_told_in_few_events(engine: LinkedEngine, llm: AsyncLLM) -> None:
+async def test_many_requests_of_one_batch_are_told_in_one_event(engine: LinkedEngine, llm: AsyncLLM) -> None:
     params = SamplingParams(seed=1, max_tokens=8, ignore_eos=True)
     await asyncio.gather(*(all_of(llm.generate(f"Prompt {number:02}", params)) for number in range(40)))
     told = engine.rig.of(ev.RequestOutputs)
-    assert sum(len(output.outputs[0].token_ids) for one in told for output in one.outputs) == 40 * 8
+    assert max(len(one.request_ids) for one in told) == 40
     assert len(told) < 12
-    assert all(len(one.request_ids) >= 4 for one in told[1:])
     engine.assert_at_rest()
 
 

@@ -1,7 +1,6 @@
 """Requests of programs in the engine process: when they are told, and what befalls one of them and no other."""
 
 import logging
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -121,37 +120,6 @@ def test_of_many_requests_no_more_is_told_in_a_second_than_can_be_passed_on() ->
     outputs = [told(rig, number) for number in range(1, 21)]
     assert all(sum(len(output.outputs[0].token_ids) for output in each) == 40 for each in outputs)
     assert 3 <= len(outputs[0]) - 2 <= seconds * 4000 / 20 + 1  # beside the first one and the last
-
-
-def test_many_requests_take_turns_and_each_has_its_own_in_time() -> None:
-    rig, count, times = EngineRig(), 24, dict[int, list[float]]()
-    for number in range(1, count + 1):
-        rig.send(add(number, "a", max_tokens=300))
-    while len(rig.core.sequences) == count:
-        rig.clock.advance(-0.0099)  # a step takes a tenth of a millisecond
-        before = len(rig.of(ev.RequestOutputs))
-        rig.step()
-        for event in rig.of(ev.RequestOutputs)[before:]:
-            is_first, is_last = event.request_ids[0] not in times, event.outputs[0].finished
-            assert len(event.request_ids) == 4 or is_first or is_last
-            for number in event.request_ids:
-                times.setdefault(number, []).append(rig.clock.now)
-    gaps = [b - a for told in times.values() for a, b in pairwise(told)]
-    assert len(times) == count
-    assert max(gaps) < 24 / 4000 + 0.001
-    counts = [len(told) for told in times.values()]
-    assert 5 <= min(counts) >= max(counts) - 2  # some begin a step later, some have their last turn with the end
-
-
-def test_slow_steps_are_all_told() -> None:
-    rig = EngineRig()
-    for number in range(1, 31):
-        rig.send(add(number, "a", max_tokens=6))
-    rig.publisher.flush()
-    for _ in range(5):
-        rig.clock.advance(0.03)
-        rig.step()
-    assert all(len(told(rig, number)) == 5 for number in range(1, 31))
 
 
 def test_who_wants_the_end_alone_is_told_nothing_before() -> None:

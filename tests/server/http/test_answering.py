@@ -1,13 +1,17 @@
 """An answer on its way: clients that go, too many of them, the server's end, errors in the middle."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from pagedchat.errors import EngineDeadError
 from pagedchat.events import EngineDied
+from pagedchat.server.admission import Admission
+from pagedchat.server.http.answering import GeneratedAnswer, stream
+from pagedchat.server.http.errors import Naming
+from pagedchat.server.http.streaming import DONE
 from tests.server.serving import Call, ServedApp, endless_engine, served_app
 
 STREAM = {"prompt": "a", "max_tokens": 900, "stream": True}
@@ -53,6 +57,45 @@ async def test_of_many_clients_that_go_away_at_any_time_nothing_is_left() -> Non
                 call.leave()
         answers = [await call.over() for call in calls]
         assert all(answer.body.endswith(b"data: [DONE]\n\n") for answer in answers[::3])
+
+
+def answering(
+    admission: Admission, name: str, seen: list[str], meanwhile: Callable[[], None] = lambda: None
+) -> Coroutine[Any, Any, None]:
+    """A stream of one event and its end; `seen` has what is done, in its order."""
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        yield b"data: 1\n\n"
+        yield DONE
+        seen.append(f"{name} tidied")
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            seen.append(f"{name} {'more' if message['more_body'] else 'end'}")
+            if not message["more_body"]:
+                meanwhile()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    return GeneratedAnswer(admission, 1, stream(frames), Naming((), ""))({"type": "http"}, receive, send)
+
+
+async def test_last_events_of_all_go_out_before_anything_is_tidied_up() -> None:
+    seen: list[str] = []
+    admission = Admission(10)
+    await asyncio.gather(*(answering(admission, name, seen) for name in "abc"))
+    assert seen[:6] == ["a more", "a end", "b more", "b end", "c more", "c end"]
+    assert seen[6:] == ["a tidied", "b tidied", "c tidied"]
+    assert admission.num_inside == 0
+
+
+async def test_an_answer_that_is_cut_behind_its_end_has_one_end() -> None:
+    seen: list[str] = []
+    admission = Admission(10)
+    await answering(admission, "a", seen, admission.cut)
+    assert seen == ["a more", "a end"]
+    assert admission.num_inside == 0
 
 
 async def test_when_too_many_wait_the_next_one_is_told_to_come_again() -> None:
