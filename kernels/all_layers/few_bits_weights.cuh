@@ -1,8 +1,9 @@
 // All weights of few bits of a step on their way through a ring in shared memory, as layer_weights.cuh has those of
 // 16: a slot has a unit's rows, or as much of them as there is room for, and their scales.
 //
-// No more slots are under way than the memory needs: what else the ring has is for weights that wait for their
-// input, and bytes that are asked for all at once are in the way of numbers that thread blocks wait for.
+// No more slots are under way than the memory needs, and they are asked for at a pace: what else the ring has is for
+// weights that wait for their input, and bytes that are asked for all at once are in the way of numbers that thread
+// blocks wait for.
 
 #pragma once
 
@@ -13,6 +14,9 @@
 struct Filling {
   Ring<SLOTS> at, coming;
   int filled = 0;
+#if PACE
+  long long next = 0;
+#endif
 
   // The place for the next slot, once it is free.
   __device__ __forceinline__ void make_room(Shared& shared) {
@@ -21,6 +25,10 @@ struct Filling {
       wait(shared_address(&shared.filled[coming.stage]), coming.parity);
       coming.advance();
     }
+#if PACE
+    while (clock64() < next) __nanosleep(20);
+    next = clock64() + PACE;
+#endif
   }
   __device__ __forceinline__ void advance() {
     at.advance();

@@ -145,6 +145,16 @@ __device__ __forceinline__ void mark_layers(Shared& shared, const Work& work, El
   }
 }
 
+// A thread block's part of what the next launch reads first, on its way into the L2 cache while nothing else is asked
+// of the memory any more: until that launch is there it would have nothing to do for some microseconds.
+__device__ __forceinline__ void prefetch_share(const unsigned char* from, int bytes) {
+  constexpr int PIECE_BYTES = 8192;
+  if (from == nullptr || threadIdx.x % WARP_SIZE > 0) return;
+  for (int at = blockIdx.x * PIECE_BYTES; at < bytes; at += NUM_BLOCKS * PIECE_BYTES) {
+    prefetch_bulk(from + at, min(PIECE_BYTES, bytes - at));
+  }
+}
+
 // Grid: (NUM_BLOCKS), NUM_THREADS + OTHER_THREADS threads, all at the same time; `Shared` is dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) streamed_layers(
     Element* hidden,                    // [TOKENS, HIDDEN]: the residual stream before all layers, then behind them
@@ -156,7 +166,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
     const int* __restrict__ block_tables,  // [TOKENS, max_blocks]
     const float2* __restrict__ rotations,  // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
     int num_layers, int max_blocks, int64 key_block_stride, int64 value_block_stride,  // elements
-    float scale, float epsilon, float head_epsilon) {
+    float scale, float epsilon, float head_epsilon,
+    const unsigned char* __restrict__ following,  // what the next launch reads first, or null
+    int following_bytes) {                        // of it, a multiple of 16
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int thread = threadIdx.x;
@@ -196,11 +208,14 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
   if (thread >= NUM_THREADS) {
 #if LAYER_KIND
     const int warp = thread / WARP_SIZE - NUM_WARPS;
-    if (warp == 0) copy_weights<ROWS>(shared, share, num_layers);
+    if (warp == 0) copy_weights<ROWS>(shared, share, num_layers), prefetch_share(following, following_bytes);
     if (warp == 1) copy_weights<SCALES>(shared, share, num_layers);
     if (warp < COPYING_WARPS) return;
 #else
-    if (thread < NUM_THREADS + WARP_SIZE) copy_weights(shared, share, num_layers);
+    if (thread < NUM_THREADS + WARP_SIZE) {
+      copy_weights(shared, share, num_layers);
+      prefetch_share(following, following_bytes);
+    }
     if (thread / WARP_SIZE != NUM_WARPS + 1) return;
 #endif
   }

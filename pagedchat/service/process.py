@@ -17,8 +17,8 @@ DEFAULT_ENTRY = command("pagedchat.service.child")
 GRACE = 1.0
 """Seconds between the end of a process and the end of its connection, whichever comes first."""
 _MOST_TOGETHER = 16
-"""Messages that go out in one piece: few enough for the engine to begin with the first of many that ask at once, and
-so many that its reader does not wake amid a step for each."""
+"""Messages that go out in one piece: few enough for the engine to begin with the first of many that ask at once,
+and so many that its reader does not wake amid a step for each."""
 
 
 class EngineProcess:

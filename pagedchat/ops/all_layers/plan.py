@@ -52,6 +52,8 @@ _IN_FLIGHT = 2
 """Slots that are asked for and have not come, at most: with more on their way the memory gives less,
 and numbers that thread blocks wait for take longer. What else the ring has is for weights that wait for their
 input."""
+_PACE = 1600
+"""Cycles from one slot that is asked for to the next, at least: a tenth less than an H200's memory takes for it."""
 _WORTH_BYTES = 16
 """What is known of each run of a middle besides its elements."""
 _SMALL_LAYER = 20_000_000
@@ -233,8 +235,8 @@ def plan_layers(
     units = -(-shape.hidden // shape.unit // num_multiprocessors)
     if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
         return None
-    copies, pace, copying_warps = 8 if rows <= 2 else 2, _pace(shape), 2 if shape.form.few else 1
-    in_flight = 0 if pace else _IN_FLIGHT
+    copies, copying_warps = 8 if rows <= 2 else 2, 2 if shape.form.few else 1
+    in_flight, pace = _under_way(shape)
     return LayersPlan(num_multiprocessors, rows, splits, slots, copies, copying_warps, in_flight, pace)
 
 
@@ -258,9 +260,10 @@ def _starts(counts: list[int]) -> list[int]:
     return [sum(counts[:part]) for part in range(len(counts))]
 
 
-def _pace(shape: LayersShape) -> int:
-    """The memory is not what a small layer waits for; a large one has all of it."""
-    return 2000 if shape.num_weights <= _SMALL_LAYER and not shape.form.few else 0
+def _under_way(shape: LayersShape) -> tuple[int, int]:
+    """`in_flight` and `pace`. The memory is not what a small layer waits for; a large one has all of it, but not in
+    bursts."""
+    return (0, 2000) if shape.num_weights <= _SMALL_LAYER and not shape.form.few else (_IN_FLIGHT, _PACE)
 
 
 def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors: int) -> int:

@@ -20,10 +20,13 @@ from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_o
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
 from pagedchat.ops.products.small_batch_launch import digits_of
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
-from pagedchat.ops.quantized.weight import QuantizedWeight, form_of
+from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, form_of
 from pagedchat.ops.sampling.decode_state import DecodeState
 
 NAME = "streamed_layers"
+_AHEAD_BYTES = 12 << 20
+"""Of the vocabulary, on their way when the last layer is computed: what comes in the microseconds until the launch
+behind asks for it itself."""
 LayerCache = tuple[torch.Tensor, torch.Tensor]
 """Keys `[num_blocks, num_kv_heads, head_size / 8, block_size, 8]` and values `[num_blocks, num_kv_heads, head_size,
 block_size]` of a layer; both may be strided by block, in all layers alike."""
@@ -101,6 +104,7 @@ class StreamedLayers:
             f32(model.sizes.scale),
             f32(norm.eps),
             f32(0.0 if heads is None else heads.query.eps),
+            *_beginning(model.head),
         )
         kernel = get_kernel(NAME, hidden.device.index, **self._constants(hidden.dtype))
         shared = plan.shared_bytes(self._shape)
@@ -126,6 +130,13 @@ class StreamedLayers:
             **self._shape.constants,
             **self._plan.constants,
         }
+
+
+def _beginning(head: Weight) -> tuple[int, i32]:
+    """Of the vocabulary, which the next launch reads from its first row on, as far as it is brought on its way."""
+    where, size = digits_of(head), head.digits if isinstance(head, QuantizedWeight) else head
+    num_bytes = min(_AHEAD_BYTES, size.numel() * size.element_size()) // 16 * 16
+    return (where, i32(num_bytes)) if where % 16 == 0 else (0, i32(0))
 
 
 def is_aligned(model: ModelTensors, caches: list[LayerCache]) -> bool:
