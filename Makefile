@@ -37,6 +37,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parts whose own tests must take nearly every branch: tools/coverage_floor.py says how many.
 COVERED := engine service chat
 
+# Takes three times as long where branches are counted, and none that other tests do not.
+LONG_WALKS := tests/engine/test_random_walk.py
+
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
 CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/*/*.cpp tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
 
@@ -54,7 +57,7 @@ chat: $(INSTALLED)
 # each of them would compile all that is imported, 81 s of processor time together instead of 37.
 check: $(INSTALLED_DEV)
 	$(MAKE) --no-print-directory -j 2 check-source check-kernels check-collection
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(COVERED:%=--ignore=tests/%)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(COVERED:%=--ignore=tests/%) tests $(LONG_WALKS)
 	$(MAKE) --no-print-directory coverage
 
 # Some minutes longer than `check`, which runs a covering set of the cases of the longest tests.
@@ -76,7 +79,7 @@ check-collection: $(INSTALLED_DEV)
 
 coverage: $(INSTALLED_DEV)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 4 --dist worksteal $(COVERED:%=tests/%)
+	$(BIN)/coverage run -m pytest -n 4 --dist worksteal $(COVERED:%=tests/%) $(LONG_WALKS:%=--ignore=%)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python -m tools.coverage_floor $(COVERED)
 
