@@ -39,6 +39,7 @@ COVERED := engine service chat
 
 # Takes three times as long where branches are counted, and none that other tests do not.
 LONG_WALKS := tests/engine/test_random_walk.py
+COUNTED    := $(filter-out $(LONG_WALKS),$(wildcard $(COVERED:%=tests/%/*)))
 
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
 CPP_FILES := kernels/*/*.cu kernels/*/*.cuh tools/*/*.cpp tools/emulator/*/*.h tools/emulator/*/*.cpp tests/tools/emulated_kernels/*.cu
@@ -57,7 +58,7 @@ chat: $(INSTALLED)
 # each of them would compile all that is imported, 81 s of processor time together instead of 37.
 check: $(INSTALLED_DEV)
 	$(MAKE) --no-print-directory -j 2 check-source check-kernels check-collection
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(COVERED:%=--ignore=tests/%) tests $(LONG_WALKS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(COUNTED:%=--ignore=%)
 	$(MAKE) --no-print-directory coverage
 
 # Some minutes longer than `check`, which runs a covering set of the cases of the longest tests.
