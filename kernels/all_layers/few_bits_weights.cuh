@@ -1,9 +1,9 @@
 // All weights of few bits of a step on their way through a ring in shared memory, as layer_weights.cuh has those of
 // 16: a slot has a unit's rows, or as much of them as there is room for, and their scales.
 //
-// No more slots are under way than the memory needs, and they are asked for at a pace: what else the ring has is for
-// weights that wait for their input, and bytes that are asked for all at once are in the way of numbers that thread
-// blocks wait for.
+// No more slots are under way than the memory needs, and they are asked for at a pace: what else the ring has is
+// for weights that wait for their input, and bytes that are asked for all at once are in the way of numbers that
+// thread blocks wait for.
 
 #pragma once
 

@@ -145,8 +145,8 @@ __device__ __forceinline__ void mark_layers(Shared& shared, const Work& work, El
   }
 }
 
-// A thread block's part of what the next launch reads first, on its way into the L2 cache while nothing else is asked
-// of the memory any more: until that launch is there it would have nothing to do for some microseconds.
+// A thread block's part of what the next launch reads first, on its way into the L2 cache while nothing else is
+// asked of the memory any more: until that launch is there it would have nothing to do for some microseconds.
 __device__ __forceinline__ void prefetch_share(const unsigned char* from, int bytes) {
   constexpr int PIECE_BYTES = 8192;
   if (from == nullptr || threadIdx.x % WARP_SIZE > 0) return;
