@@ -16,8 +16,8 @@ from pagedchat.server.http.schemas.completions import CompletionBody
 SAID = st.fixed_dictionaries(
     {},
     optional={
-        "temperature": st.sampled_from([0, 0.5, 1]), "seed": st.integers(0, 2),
-        "stop": st.sampled_from(["a", ["a", "b"]]), "logit_bias": st.just({"3": 1.5}), "stream": st.booleans(), "ignore_eos": st.booleans(),
+        "temperature": st.sampled_from([0, 0.5, 1]), "seed": st.integers(0, 2), "ignore_eos": st.booleans(),
+        "stop": st.sampled_from(["a", ["a", "b"]]), "logit_bias": st.just({"3": 1.5}), "stream": st.booleans(),
     },
 )  # fmt: skip
 
