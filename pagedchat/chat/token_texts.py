@@ -179,6 +179,7 @@ def _byte_level(token: str) -> bytes:
 
 
 _NO_BYTE = "\uffff"
+"""Latin-1 has it not."""
 
 
 @cache

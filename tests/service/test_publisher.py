@@ -68,3 +68,19 @@ def test_steps_that_nobody_follows_are_not_told(sent, clock):
     publisher.add_text(ev.TextDelta(1, 10, "a", 1))
     publisher.flush()
     assert sent == [ev.TextDelta(1, 10, "a", 1)]
+
+
+def test_what_tokens_stand_for_is_asked_for_when_it_is_told_before_the_steps(publisher, sent):
+    asked = []
+
+    def texts(token_id):
+        asked.append(token_id)
+        return ev.TokenTexts([token_id], [b"a"])
+
+    publisher.add_report(REPORT)
+    publisher.add_token_texts(lambda: texts(1))
+    publisher.add_token_texts(lambda: texts(2))
+    assert asked == []
+    publisher.flush()
+    assert asked == [1, 2]
+    assert sent == [ev.TokenTexts([1, 2], [b"a", b"a"]), ev.Steps([REPORT])]

@@ -24,7 +24,7 @@ from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, form_of
 from pagedchat.ops.sampling.decode_state import DecodeState
 
 NAME = "streamed_layers"
-_AHEAD_BYTES = 12 << 20
+_AHEAD_BYTES = 20 << 20
 """Of the vocabulary, on their way when the last layer is computed: what comes in the microseconds until the launch
 behind asks for it itself."""
 LayerCache = tuple[torch.Tensor, torch.Tensor]
