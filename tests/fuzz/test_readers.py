@@ -56,7 +56,7 @@ TARGETS = [
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name.replace(" ", "-"))
 def test_hostile_input_is_read_or_refused(target: Target) -> None:
-    target.hold(EXAMPLES.get(target.name, 60))
+    target.hold(EXAMPLES.get(target.name, 40))
 
 
 def test_an_example_has_bounds_of_time_and_memory() -> None:

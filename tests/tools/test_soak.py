@@ -53,7 +53,7 @@ def test_a_long_run_of_one_engine_leaves_nothing(tiny, mode):
 
 
 def test_both_processes_run_and_leave_nothing(tiny, capsys):
-    assert soak.main(["run", "--model", tiny, "--steps", "150", "--most", "inf"]) == 0
+    assert soak.main(["run", "--model", tiny, "--steps", "90", "--most", "inf"]) == 0
     told = capsys.readouterr().out
     assert "prompts" in told
     assert "screens" in told
