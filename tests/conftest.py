@@ -34,7 +34,7 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-sett
 # Machines are busy; what must be quick has a test of its own. Every run has the same examples, so that what fails
 # is what was changed; asked for a number of them, or with --deep, it looks for others. tools/fuzz goes further.
 _EXAMPLES = os.environ.get("PAGEDCHAT_EXAMPLES", "")
-settings.register_profile("same", deadline=None, max_examples=24, derandomize=True, database=None)
+settings.register_profile("same", deadline=None, max_examples=30, derandomize=True, database=None)
 settings.register_profile("others", deadline=None, max_examples=int(_EXAMPLES or "30"))
 settings.load_profile("others" if _EXAMPLES else "same")
 

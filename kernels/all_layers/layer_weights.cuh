@@ -1,21 +1,15 @@
 // All weights of a step on their way through a ring in shared memory, as in streamed_ring.cuh, from the first
 // layer's to the last one's: they depend on nothing, so that the memory is never waited for between two products.
-// No more slots are under way than it needs, as in few_bits_weights.cuh: what else the ring has is for weights that
-// wait for their input.
 
 #pragma once
 
-#include "all_layers/layer_memory.cuh"
+#include "all_layers/layer_filling.cuh"
 #include "common/bulk_copy.cuh"
 
 // The work of the copying warp: slot after slot, 8 rows of a stage each time.
 __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share, int num_layers) {
   if (threadIdx.x % WARP_SIZE > 0) return;
-  Ring<SLOTS> at, coming;
-  int filled = 0;
-#if PACE
-  long long next = 0;
-#endif
+  Filling filling;
 #pragma unroll 1
   for (int i = 0; i < 4 * num_layers; i++) {
     const int product = i % 4, inner = inner_of_product(product);
@@ -28,22 +22,14 @@ __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share,
     int left = inner;  // of the unit's row
 #pragma unroll 1
     for (int unit = first; unit < end;) {
-      if (filled >= SLOTS) wait(shared_address(&shared.read[at.stage]), at.parity ^ 1);
-      if (IN_FLIGHT < SLOTS && filled >= IN_FLIGHT) {
-        wait(shared_address(&shared.filled[coming.stage]), coming.parity);
-        coming.advance();
-      }
-#if PACE
-      while (clock64() < next) __nanosleep(20);
-      next = clock64() + PACE;
-#endif
-      const uint32 barrier = shared_address(&shared.filled[at.stage]);
+      filling.make_room(shared);
+      const uint32 barrier = shared_address(&shared.filled[filling.at.stage]);
       const int features = pairs_units ? inner * min(SLOT_STAGES, end - unit) : min(left, SLOT_FEATURES);
       expect_bytes(barrier, UNIT * features * sizeof(Element));
 #pragma unroll 1
       for (int stage = 0, rest = features; rest > 0; stage++) {
         const int count = min(pairs_units ? inner : STAGE_FEATURES, rest);
-        Element* const to = shared.ring[at.stage][stage];
+        Element* const to = shared.ring[filling.at.stage][stage];
 #pragma unroll
         for (int r = 0; r < UNIT / 2; r++) {
           copy_bulk(to + r * ROW_STRIDE, upper + r * inner, count * sizeof(Element), barrier);
@@ -53,8 +39,7 @@ __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share,
         rest -= count, left -= count, upper += count;
         if (left == 0) upper += unit_elements - inner, left = inner, unit++;
       }
-      at.advance();
-      filled++;
+      filling.advance();
     }
   }
 }

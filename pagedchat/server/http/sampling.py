@@ -42,9 +42,10 @@ def sampling_params(body: Sampled, defaults: Mapping[str, Any], **own: Any) -> S
     Returns:
         Those of another request, too, that said the same: not to be changed.
     """
-    said = _values(body), body.stream, body.stream_options, defaults, own
+    values = _values(body)
+    said = values, body.stream, body.stream_options, defaults, own
     if said != _last.said or _last.params is None:
-        _last.params, _last.said = _params(body, defaults, own), said
+        _last.params, _last.said = _params(body, values, defaults, own), said
     return _last.params
 
 
@@ -60,8 +61,11 @@ class _Last:
 _last = _Last()
 
 
-def _params(body: Sampled, defaults: Mapping[str, Any], own: Mapping[str, Any]) -> SamplingParams:
-    given = {name: value for name, value in zip(_SAME, _values(body), strict=True) if value is not None}
+def _params(
+    body: Sampled, values: tuple[Any, ...], defaults: Mapping[str, Any], own: Mapping[str, Any]
+) -> SamplingParams:
+    """`values`: of `_SAME`."""
+    given = {name: value for name, value in zip(_SAME, values, strict=True) if value is not None}
     said = {name: value for name, value in own.items() if value is not None}
     stream = bool(body.stream)
     if stream and body.best_of is not None and body.best_of > (body.n or 1):
