@@ -17,7 +17,7 @@ from pagedchat.service import process as process_module
 from pagedchat.service.child import EXIT_CRASHED
 from pagedchat.trace.reader import open_trace
 from tests.faults.gated_engine import CUBIN, LOST, NUM_BLOCKS, PHASES, STEP_PHASES, STOPPED
-from tests.faults.screens import Screens, screens
+from tests.faults.screens import PATIENCE, Screens, screens
 from tests.service.fake_engine import ENTRY
 
 SIGNALS = {signal.SIGKILL: "killed", signal.SIGSEGV: "segmentation fault", signal.SIGTERM: "terminated"}
@@ -31,15 +31,8 @@ def _any_number_of_crashes(monkeypatch):
 async def bring_about(program: Screens, phase: str, what: str, prompt: str) -> ChatSession:
     """Have something happen at this phase, and bring the engine, or the next one, to it."""
     if phase == "copy":
-        chat = program.ask(prompt)
-        await program.until(lambda: chat.open_text)
-        program.gates.order(phase, what)
-        while not program.gates.has_arrival:  # a fork between two blocks copies nothing
-            program.desk.fork(chat)
-            length = len(chat.open_text)
-            while not program.gates.has_arrival and len(chat.open_text) == length:  # noqa: ASYNC110 - a gate is silent
-                await asyncio.sleep(0.005)
-        return chat
+        async with asyncio.timeout(PATIENCE):
+            return await _bring_about_a_copy(program, what, prompt)
     program.gates.order(phase, what)
     if phase not in STEP_PHASES and program.view.live:
         shutil.rmtree(program.gates.orders / "kernels")
@@ -47,6 +40,21 @@ async def bring_about(program: Screens, phase: str, what: str, prompt: str) -> C
     if phase == "swap":
         program.ask(f"{prompt}, too")
     return program.ask(prompt, max_tokens=None if phase in STEP_PHASES else 5)
+
+
+async def _bring_about_a_copy(program: Screens, what: str, prompt: str) -> ChatSession:
+    """Fork a reply under way until that copies a block, which it does neither between two blocks nor at its end."""
+    program.gates.order("copy", what)
+    chat, forked_at = program.ask(prompt), 0
+    while not program.gates.has_arrival:
+        if not chat.busy:
+            close_chats(program)
+            chat, forked_at = program.ask(prompt), 0
+        if len(chat.open_text) != forked_at:
+            program.desk.fork(chat)
+            forked_at = len(chat.open_text)
+        await asyncio.sleep(0.005)  # a gate is silent
+    return chat
 
 
 async def answers(program: Screens, prompt: str = "Hi") -> bool:
