@@ -21,8 +21,8 @@ from pagedchat.engine.queues import Queues
 from pagedchat.engine.sequence import Sequence
 from pagedchat.engine.speculation.drafts import Drafts
 
-PER_STEP = 16
-"""Sequences of which a decode filled a block that become findable in one step; more where very many wait."""
+PER_STEP = 4
+"""Sequences of which a decode filled a block that become findable in one step; more where many wait."""
 
 
 class CacheUpkeep:
@@ -40,6 +40,8 @@ class CacheUpkeep:
         self._blocks = blocks
         self._queues = queues
         self._clock = clock
+        self._steps = max(1, 3 * blocks.block_size // 4)
+        """In about as many steps all of many become findable: before they fill their next blocks."""
         self._chunks: list[ScheduledSequence] = []
         self.filled: deque[Sequence] = deque()
         """With a full block that is not findable yet, the oldest first."""
@@ -90,7 +92,7 @@ class CacheUpkeep:
         waiting = self.filled
         waiting.extend(filled)
         if waiting:
-            self._cache(min(max(PER_STEP, len(waiting) // PER_STEP), len(waiting)))
+            self._cache(min(max(PER_STEP, len(waiting) // self._steps), len(waiting)))
 
     def cache_all(self) -> None:
         """For somebody who wants to find all there is."""

@@ -6,6 +6,7 @@ same step become findable over a few steps, and at once when it matters.
 
 from pagedchat import cache_events as ce
 from pagedchat import events as ev
+from pagedchat.engine.cache_upkeep import PER_STEP
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
@@ -125,8 +126,18 @@ def engine_about_to_fill() -> EngineCore:
 
 def test_they_become_findable_over_several_steps() -> None:
     engine = engine_about_to_fill()
-    cached = [len(kinds(engine.step().events, ce.BlockCached)) for _ in range(4)]
-    assert cached == [16, 16, 16, 12]
+    cached = [len(kinds(engine.step().events, ce.BlockCached)) for _ in range(SIZE)]
+    assert cached == [20, 13, 9, 6]  # a third of those that wait, before the next blocks are full
+    engine.check_integrity()
+
+
+def test_of_a_usual_block_they_become_findable_a_few_at_a_time() -> None:
+    engine = make_engine(num_blocks=8 * NUM_DECODES, max_num_batched_tokens=1024, block_size=16)
+    for i in range(NUM_DECODES):
+        ask(engine, [i, *tokens(14)], max_tokens=18)
+    engine.step()
+    cached = [len(kinds(engine.step().events, ce.BlockCached)) for _ in range(15)]
+    assert cached == [5, *[PER_STEP] * 13, 3]
     engine.check_integrity()
 
 
@@ -135,7 +146,7 @@ def test_whoever_asks_for_a_sequence_finds_all_of_them() -> None:
     engine.step()
     newcomer = ask(engine, engine.sequences[NUM_DECODES].token_ids[: SIZE + 1], seq_id=engine.open())
     report = engine.step()
-    assert len(kinds(report.events, ce.BlockCached)) >= NUM_DECODES - 16
+    assert len(kinds(report.events, ce.BlockCached)) >= NUM_DECODES - 20
     [hit] = kinds(report.events, ce.PrefixHit)
     assert (hit.seq_id, hit.num_tokens) == (newcomer, SIZE)
 
