@@ -167,5 +167,5 @@ class ClientQueue:
 
 def _parts(event: EngineEvent | None) -> int:
     if type(event) is Steps:
-        return sum([1 + len(report.batch) + len(report.events) for report in event.reports])
+        return sum([report.num_parts for report in event.reports])
     return len(event.token_ids) if type(event) is TokenTexts else 0

@@ -47,6 +47,7 @@ from pagedchat.service.commands import (
     AbortRequests,
     AnyCommand,
     Close,
+    Coming,
     EngineLink,
     Evict,
     FlushCache,
@@ -70,7 +71,7 @@ MOST_SEQUENCES = 100
 
 _OF_ALL = (Pause, Resume, StepOnce, SetPace, SetLimit, Pin, Unpin, Evict, FlushCache)
 """Commands that change the engine for everybody."""
-_OF_THE_HUB = (Shutdown, TellCache, TellSequences)
+_OF_THE_HUB = (Coming, Shutdown, TellCache, TellSequences)
 """Commands that no client sends."""
 _ENDS = RequestFinished | RequestFailed | RequestRefused | Tokenized | Detokenized
 """Nothing more comes of a request after one of these."""

@@ -16,6 +16,7 @@ from pagedchat.metrics.observed import ObservedLink
 from pagedchat.server.admission import Admission
 from pagedchat.server.attach import AttachServer
 from pagedchat.server.engine import EngineState
+from pagedchat.server.http.coming import Coming
 from pagedchat.server.hub import EngineHub
 from pagedchat.server.measured import MeasuredEngine
 from pagedchat.server.options import ServeOptions
@@ -40,6 +41,8 @@ class OpenedEngine:
     """Where they come in."""
     stats: ServerStats
     """What `pagedchat stats` is told."""
+    coming: Coming
+    """To be told of requests as they are read: an engine at rest waits for them."""
 
     async def close(self) -> None:
         """End the engine, and all that is on it."""
@@ -71,7 +74,8 @@ def open_engine(
         exposition.fold(event)
         observe(event)
 
-    observed = ObservedLink(StepsBehind(link or EngineClient(config)), heard)
+    coming = Coming()
+    observed = ObservedLink(StepsBehind(link or EngineClient(config, coming=coming)), heard)
     hub = EngineHub(observed)
     llm = AsyncLLM(link=hub.client("program", follows_steps=False))
     attach = AttachServer(hub, keep_seconds=options.keep_detached)
@@ -89,4 +93,4 @@ def open_engine(
         thoughts=options.thoughts,
         max_body=options.max_body,
     )
-    return OpenedEngine(llm, served, hub, attach, stats)
+    return OpenedEngine(llm, served, hub, attach, stats, coming)

@@ -183,7 +183,7 @@ class Server:
         )
         return uvicorn.Config(
             app,
-            http=http_protocol(),
+            http=http_protocol(opened.coming),
             ws="websockets-sansio",
             ws_max_size=2 * MAX_TOLD,
             ws_ping_interval=_PING_SECONDS,

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from pagedchat.events import (
 from pagedchat.service.commands import AddRequest, AnyCommand, Detokenize, Fork, Generate, Shutdown, Tokenize
 from pagedchat.service.event_queue import EventQueue
 from pagedchat.service.log_file import LogFile
-from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess
+from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess, nobody_comes
 from pagedchat.service.settings import Settings
 from pagedchat.service.unanswered import Unanswered
 from pagedchat.service.wire import NotSendableError
@@ -48,6 +48,7 @@ class EngineClient:
         log_dir: folder of the engine's log; the platform's place for logs by default.
         entry: command that starts an engine process (tests start fakes); the socket's number is appended.
         follows_steps: whether steps come as events; a program that only wants replies is faster without.
+        coming: how many requests are on their way that have not been sent yet.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class EngineClient:
         entry: Sequence[str] | None = None,
         *,
         follows_steps: bool = True,
+        coming: Callable[[], int] = nobody_comes,
     ) -> None:
         self._config = config
         self._follows_steps = follows_steps
+        self._coming = coming
         self._log_dir = log_dir
         self._entry = tuple(entry or DEFAULT_ENTRY)
         self._log_file = LogFile(log_dir, "-beside" if config.stands_beside else "")
@@ -156,7 +159,12 @@ class EngineClient:
             while self._wanted:
                 config = self._config
                 process = await EngineProcess.start(
-                    config, self._log_file, self._on_event, self._entry, follows_steps=self._follows_steps
+                    config,
+                    self._log_file,
+                    self._on_event,
+                    self._entry,
+                    follows_steps=self._follows_steps,
+                    coming=self._coming,
                 )
                 self._tell_where_the_log_is()
                 if config is not self._config:  # another model was chosen while it was being made

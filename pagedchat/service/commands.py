@@ -106,6 +106,13 @@ class Detokenize(Command, frozen=True):
     token_ids: list[int]
 
 
+class Coming(Command, frozen=True):
+    """More requests of programs are on their way; see `gathering`."""
+
+    num_requests: int
+    """0: not any more."""
+
+
 class Focus(Command, frozen=True):
     """The session that goes first when there is a choice."""
 
@@ -179,8 +186,8 @@ ProgramCommand = AddRequest | AbortRequests | Tokenize | Detokenize
 """What programs ask."""
 
 AnyCommand = (
-    ProgramCommand | Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace | SetLimit | Pin
-    | Unpin | Evict | FlushCache | TellCache | TellSequences | Shutdown
+    ProgramCommand | Coming | Generate | Fork | Stop | Close | Focus | Pause | Resume | StepOnce | SetPace
+    | SetLimit | Pin | Unpin | Evict | FlushCache | TellCache | TellSequences | Shutdown
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import cast
 from pagedchat.config import EngineConfig
 from pagedchat.events import EngineEvent
 from pagedchat.own_process import command, environment
+from pagedchat.service.commands import Coming
 from pagedchat.service.log_file import LogFile
 from pagedchat.service.wire import Configure, FrameWriter, Inbound, WireError, event_reader
 
@@ -19,6 +20,11 @@ GRACE = 1.0
 _MOST_TOGETHER = 16
 """Messages that go out in one piece: few enough for the engine to begin with the first of many that ask at once,
 and so many that its reader does not wake amid a step for each."""
+
+
+def nobody_comes() -> int:
+    """How many requests are on their way where nobody knows of any."""
+    return 0
 
 
 class EngineProcess:
@@ -37,9 +43,10 @@ class EngineProcess:
         entry: Sequence[str] = DEFAULT_ENTRY,
         *,
         follows_steps: bool = True,
+        coming: Callable[[], int] = nobody_comes,
     ) -> "EngineProcess":
         """Start a process that loads what `config` says; `on_event` hears what it says from now on, steps among it
-        unless nobody follows them.
+        unless nobody follows them. `coming` says how many requests are on their way.
 
         Raises:
             OSError: the process cannot be made.
@@ -53,7 +60,7 @@ class EngineProcess:
                 process = await _spawn(entry, log_file, theirs.fileno())
             on_failure.callback(process.kill)
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_unix_connection(lambda: _Connection(on_event), sock=ours)
+            _, connection = await loop.create_unix_connection(lambda: _Connection(on_event, coming), sock=ours)
             on_failure.pop_all()
         connection.write(configuration)
         return cls(process, connection)
@@ -113,10 +120,13 @@ class EngineProcess:
 class _Connection(asyncio.Protocol):
     """Our end of the socket."""
 
-    def __init__(self, on_event: Callable[[EngineEvent], None]) -> None:
+    def __init__(self, on_event: Callable[[EngineEvent], None], coming: Callable[[], int] = nobody_comes) -> None:
         self.lost = asyncio.Event()
         self.complaint = ""
         self._on_event = on_event
+        self._coming = coming
+        self._num_coming = 0
+        """As it was told last."""
         self._reader = event_reader()
         self._writer = FrameWriter()
         self._transport: asyncio.WriteTransport
@@ -145,9 +155,13 @@ class _Connection(asyncio.Protocol):
             self._send_all()
 
     def _send_all(self) -> None:
+        if not self._unsent:
+            return
+        before, self._num_coming = self._num_coming, self._coming()
+        if before or self._num_coming:
+            self._unsent += self._writer.frame(Coming(self._num_coming))
         data, self._unsent, self._num_unsent = bytes(self._unsent), bytearray(), 0
-        if data:
-            self.write(data)
+        self.write(data)
 
     def write(self, data: bytes) -> None:
         if not (self._has_ended or self._transport.is_closing()):

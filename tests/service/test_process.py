@@ -38,6 +38,34 @@ async def test_what_is_said_after_the_end_is_heard_by_nobody(tmp_path) -> None:
     assert await process.wait() == 0
 
 
+async def test_a_process_is_told_of_those_that_are_read_and_not_sent_yet() -> None:
+    ours, theirs = socket.socketpair()
+    read, said = [*range(20)], list[str]()
+
+    class Listening(_Connection):
+        def write(self, data: bytes) -> None:
+            said.append(" ".join(str(getattr(one, "num_requests", "-")) for one in command_reader().feed(data)))
+            super().write(data)
+
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_unix_connection(
+        lambda: Listening(lambda _: None, lambda: len(read)), sock=ours
+    )
+    with theirs:
+        while read:
+            read.pop()
+            connection.send(Pause())
+        read.append(1)  # read in the same turn of the event loop
+        await asyncio.sleep(0)
+        read.pop()
+        connection.send(Pause())
+        await asyncio.sleep(0)
+        connection.send(Pause())  # nobody comes, which is known
+        await asyncio.sleep(0)
+        connection.end()
+    assert said == [f"{'- ' * 16}4", f"{'- ' * 4}1", "- 0", "-"]
+
+
 async def test_what_is_said_in_one_turn_goes_out_together_but_never_much_at_a_time() -> None:
     ours, theirs = socket.socketpair()
     written: list[int] = []

@@ -71,6 +71,7 @@ COMMANDS = [
     cmd.AddRequest(2, [5, 6]),
     cmd.AddRequest(3, CHAT, FORMED),
     cmd.AbortRequests([1, 2]),
+    cmd.Coming(48),
     cmd.Tokenize(4, "é", add_special_tokens=False),
     cmd.Tokenize(5, CHAT),
     cmd.Detokenize(6, [5, 6]),

@@ -75,6 +75,10 @@ class SimulatedProgram:
         self._last += 1
         self.asked[self._last] = Asked(ids, params)
         self._send(cmd.AddRequest(self._last, choose.choice((text, ids)), params))
+        if choose.random() < 0.3:  # true or not: an engine waits for no more than a moment
+            num_coming = choose.choice((0, 1, 40))
+            self._seen["requests told of"] += num_coming > 0
+            self._send(cmd.Coming(num_coming))
 
     def leave(self) -> None:
         """It waits for some of them no longer."""

@@ -21,7 +21,7 @@ SEEDS_IN_A_GROUP, STEPS_OF_A_SEED = 5, 2600
 HAPPENS = (
     *STEPS, "engines", "lives", "calms", "traces read", "engine steps",
     "requests ended: stop", "requests ended: length", "requests ended: abort",
-    "requests of programs finished", "requests of programs left", "searches",
+    "requests of programs finished", "requests of programs left", "requests told of", "searches",
     "requests of programs for the best of several",
 )  # fmt: skip
 

@@ -143,8 +143,10 @@ class World:
         entry: Any = None,
         *,
         follows_steps: bool,
+        coming: Callable[[], int],
     ) -> SimulatedProcess:
         assert follows_steps
+        assert coming() == 0
         self.seen["engines"] += 1
         self.oracle.num_engines += 1
         engine = SimulatedEngine(

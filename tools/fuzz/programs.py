@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pagedchat import events as ev
 from pagedchat.engine.limits import EngineLimits
-from pagedchat.service.commands import AbortRequests, AddRequest, ProgramCommand
+from pagedchat.service.commands import AbortRequests, AddRequest, Coming, ProgramCommand
 from pagedchat.service.wire import FrameWriter, command_reader
 from tests.service.engine_rig import EngineRig
 from tools.fuzz.bent_trees import any_of
@@ -17,9 +17,9 @@ from tools.fuzz.target import Target
 
 _LIMITS = EngineLimits(num_blocks=30, block_size=4, model_len=64, vocab_size=260, eos_token_ids=frozenset({1}))
 _USUAL = [
-    AddRequest(1, "Hello"), AddRequest(2, [70, 71, 72]), AddRequest(3, [70] * 40), AbortRequests([1, 2]),
+    AddRequest(1, "Hello"), AddRequest(2, [70, 71, 72]), AddRequest(3, [70] * 40), AbortRequests([1, 2]), Coming(3),
 ]  # fmt: skip
-_COMMANDS = st.lists(values_of(ProgramCommand) | any_of(_USUAL), min_size=1, max_size=6)
+_COMMANDS = st.lists(values_of(ProgramCommand | Coming) | any_of(_USUAL), min_size=1, max_size=6)
 
 
 @contextmanager
@@ -33,12 +33,12 @@ def _quiet() -> Iterator[None]:
         log.disabled = False
 
 
-def _check(commands: list[ProgramCommand]) -> None:
+def _check(commands: list[ProgramCommand | Coming]) -> None:
     with _quiet():
         _drive(commands)
 
 
-def _drive(commands: list[ProgramCommand]) -> None:
+def _drive(commands: list[ProgramCommand | Coming]) -> None:
     rig = EngineRig(limits=_LIMITS)
     writer, reader = FrameWriter(), command_reader()
     numbers = set()
@@ -46,7 +46,13 @@ def _drive(commands: list[ProgramCommand]) -> None:
         [heard] = reader.feed(bytes(writer.frame(command)))
         assert heard == command or "nan" in str(command)
         rig.send(heard)  # type: ignore[arg-type]  # no configuration
-        numbers |= set(command.request_ids) if isinstance(command, AbortRequests) else {command.request_id}
+        match command:
+            case AbortRequests(request_ids):
+                numbers |= set(request_ids)
+            case Coming():
+                pass
+            case _:
+                numbers.add(command.request_id)
         if rig.loop.may_step:
             rig.step()
     for _ in range(10):

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from pagedchat.server.http.coming import Coming
 from pagedchat.server.http.when_gone import WHEN_GONE, WhenGone
 
 MOST_HEAD = 64 * 1024
@@ -19,21 +20,26 @@ _TOO_LARGE = (
 )
 
 
-def http_protocol() -> "type[asyncio.Protocol] | str":
-    """What uvicorn is to read requests with."""
+def http_protocol(coming: Coming | None = None) -> "type[asyncio.Protocol] | str":
+    """What uvicorn is to read requests with.
+
+    Args:
+        coming: is told of those that are read, where that can be.
+    """
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: PLC0415 - not everywhere
     except ImportError:
         return "h11"
-    return _bounded(HttpToolsProtocol)
+    return _bounded(HttpToolsProtocol, coming or Coming())
 
 
-def _bounded(protocol: Any) -> type[asyncio.Protocol]:
+def _bounded(protocol: Any, coming: Coming) -> type[asyncio.Protocol]:
     class BoundedProtocol(protocol):  # type: ignore[misc]  # of a library that may not be there
         """Ends a connection of which much comes in and neither a request nor more of a body."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
+            self.app = coming.counted(self.config.loaded_app)
             self._num_bytes = 0
             """Since there was something."""
             self._has_something = self._in_body = False
@@ -60,8 +66,12 @@ def _bounded(protocol: Any) -> type[asyncio.Protocol]:
             self._in_body = True
             before = self.cycle
             super().on_headers_complete()
-            if self.cycle is not before and self.scope["method"] != "HEAD":
+            if self.cycle is before:
+                return
+            if self.scope["method"] != "HEAD":
                 self.cycle.transport = _HeadWithBody(self.cycle)
+            if self.scope["method"] == "POST" and not self.pipeline:
+                coming.add(self.scope)
 
         def on_body(self, body: bytes) -> None:
             self._has_something = True

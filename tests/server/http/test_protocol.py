@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from pagedchat.server.http.coming import Coming
 from pagedchat.server.http.protocol import _HeadWithBody, http_protocol
 from pagedchat.server.http.when_gone import WHEN_GONE
 from pagedchat.server.listening import listen
@@ -25,10 +26,12 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def serving(served: Any = app) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def serving(
+    served: Any = app, coming: Coming | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        served, http=http_protocol(), lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        served, http=http_protocol(coming), lifespan="off", log_config=None, timeout_graceful_shutdown=1
     )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
@@ -72,6 +75,47 @@ async def test_what_has_no_end_ends_the_connection(begun: bytes, more: bytes) ->
                 await writer.drain()
                 await asyncio.sleep(0)
             assert (await reader.read()).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+
+
+# --- what is coming -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [b"POST", b"GET"])
+async def test_requests_count_as_coming_from_when_they_are_read_until_they_are_worked_on(method: bytes) -> None:
+    coming, seen = Coming(), list[int]()
+
+    async def looking(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(coming())
+        await app(scope, receive, send)
+
+    async with serving(looking, coming) as (first, writer):
+        address = writer.get_extra_info("peername")
+        others = [await asyncio.open_connection(*address) for _ in range(4)]
+        await asyncio.sleep(0.05)  # they are accepted
+        head = method + b" / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\nhi"
+        for each in (writer, *(other for _, other in others)):
+            each.write(head)  # and these are read in one turn of the event loop: nothing is awaited
+        for reader in (first, *(reader for reader, _ in others)):
+            await reader.readuntil(b"\r\n\r\nok")
+        for _, other in others:
+            other.transport.abort()
+    assert seen == ([4, 3, 2, 1, 0] if method == b"POST" else [0] * 5)
+    assert coming() == 0
+
+
+async def test_requests_behind_one_another_are_not_awaited() -> None:
+    coming, seen = Coming(), list[int]()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(coming())
+        await asyncio.sleep(0.01)
+        await app(scope, receive, send)
+
+    async with serving(slow, coming) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\nhi" * 3)
+        for _ in range(3):
+            await reader.readuntil(b"\r\n\r\nok")
+    assert seen == [0, 0, 0]
 
 
 # --- what goes out ------------------------------------------------------------------------------------

@@ -1,0 +1,35 @@
+"""An engine at rest waits a little for those who ask together.
+
+A server that reads 64 requests at once passes them on one after the other, in some milliseconds. An engine that
+begins with the first ones is busy with them when the others come, and these wait for a step that has nothing for
+them. The server knows, and says, that there are more; so nobody else is waited for, and one request by itself never
+waits.
+"""
+
+from collections.abc import Callable
+
+LONGEST = 0.01
+"""Seconds, from when the first of them was told of."""
+
+
+class Gathering:
+    """What was told of those who come.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: float | None = None
+
+    def hear(self, num_coming: int) -> None:
+        """So many requests will have come next; 0: that was all of them."""
+        if not num_coming:
+            self._until = None
+        elif self._until is None:
+            self._until = self._clock() + LONGEST
+
+    def seconds(self) -> float:
+        """How long they are waited for, if the engine is at rest; 0: no longer."""
+        return 0.0 if self._until is None else max(0.0, self._until - self._clock())
