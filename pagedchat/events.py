@@ -122,6 +122,11 @@ class StepReport(Event, frozen=True):
     """Where the model is cut over several processes, what the batch took each of them; of all but the first it is
     the last batch of which they have said so. Not kept in traces."""
 
+    @property
+    def num_parts(self) -> int:
+        """How much it weighs: its batch entries and cache events, and one."""
+        return 1 + len(self.batch) + len(self.events)
+
 
 # --- the engine process to the UI -------------------------------------------------------------------
 

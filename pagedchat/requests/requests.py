@@ -137,15 +137,23 @@ class Requests(Generic[K]):
     def take_news(self) -> list[Request[K]]:
         """All of which something is to be told now, with all of their text: those told while they run that have
         more tokens, and whoever is finished."""
-        news: dict[K, Request[K]] = {}
-        for seq_id, answer in list(self._streaming.items()):
-            if answer.has_tokens:
-                request = self._by_sequence[seq_id]
+        news = [request for request in self.streaming() if self.take(request)]
+        return news + self.take_urgent()
+
+    def streaming(self) -> list[Request[K]]:
+        """Those told while they run."""
+        return list(dict.fromkeys([self._by_sequence[seq_id] for seq_id in self._streaming]))
+
+    def take(self, request: Request[K]) -> bool:
+        """Have all text of one of those; returns whether it has more tokens than were told. Not where they are
+        urgent, which are told as such."""
+        has_tokens = False
+        for answer in request.answers:
+            seq_id = answer.reply.sequence.seq_id
+            if answer.has_tokens and seq_id in self._streaming:
                 self._look(seq_id, answer.reply)
-                news[request.key] = request
-        for request in self.take_urgent():
-            news[request.key] = request
-        return list(news.values())
+                has_tokens = True
+        return has_tokens and request.key not in self._urgent
 
     def output(self, request: Request[K], *, repeats_prompt: bool = True) -> RequestOutput:
         """What of one of those is to be told now; see `Request.output`."""

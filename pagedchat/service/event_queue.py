@@ -58,4 +58,4 @@ def num_parts(event: EngineEvent | None) -> int:
     """How much an event weighs: of steps their batch entries and cache events."""
     if type(event) is not Steps:
         return 1
-    return sum([1 + len(report.batch) + len(report.events) for report in event.reports])
+    return sum([report.num_parts for report in event.reports])

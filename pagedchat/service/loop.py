@@ -17,6 +17,7 @@ from pagedchat.service.commands import (
     AbortRequests,
     AddRequest,
     AnyCommand,
+    Coming,
     Detokenize,
     Evict,
     FlushCache,
@@ -34,10 +35,12 @@ from pagedchat.service.commands import (
 )
 from pagedchat.service.controls import PoolCommand, carry_out, told_sequences
 from pagedchat.service.dump import write_dump
+from pagedchat.service.gathering import Gathering
 from pagedchat.service.programs import Programs
 from pagedchat.service.prompts import Prepared
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.rendering import Rendered
+from pagedchat.service.rounds import SHARE_OF_STEP
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -111,6 +114,7 @@ class EngineLoop:
         self._paused = False
         self._steps_left = 0
         self._pace = 0.0
+        self._gathering = Gathering(clock)
         self._last_step = float("-inf")
         self._num_reports = 0
         self._last_report: StepReport | None = None
@@ -136,8 +140,10 @@ class EngineLoop:
             return 0.0
         seconds = self.seconds_to_step()
         if seconds == 0.0:
-            self.step()
-            return 0.0
+            awaited = self._seconds_of_gathering()
+            if awaited == 0.0:
+                self.step()
+            return awaited
         return self._rest(seconds)
 
     # --- commands -----------------------------------------------------------------------------------
@@ -163,6 +169,8 @@ class EngineLoop:
                 self._publisher.send_now(told_sequences(self._core, most))  # after the steps that made them so
             case RunnerLost():
                 self._core.runner.check()
+            case Coming(num_requests):
+                self._gathering.hear(num_requests)
             case AddRequest() | AbortRequests() | Tokenize() | Detokenize() | Prepared() as command:
                 self.programs.handle(command)
             case command:
@@ -209,6 +217,10 @@ class EngineLoop:
             return None
         return max(0.0, self._last_step + self._pace - self._clock()) if self._pace else 0.0
 
+    def _seconds_of_gathering(self) -> float:
+        """How long a first step is to be waited for, because there will be more for it."""
+        return 0.0 if self._core.scheduler.queues.running else self._gathering.seconds()
+
     def step(self) -> None:
         """Run one step and publish what is due."""
         self._last_step = self._clock()
@@ -219,11 +231,21 @@ class EngineLoop:
         if self._paused:
             self._steps_left -= 1
             self._publish()
-        elif self._publisher.is_due:
-            self._publish()
-        elif self.programs.is_busy:
-            self.programs.tell_due()
+        else:
+            self._tell_some((self._clock() - self._last_step) * SHARE_OF_STEP)
+
+    def _tell_some(self, seconds: float) -> None:
+        """What is due of what is new: as much as may be done beside the next step, and the rest beside those after
+        it."""
+        if self.programs.is_busy:
+            self.programs.tell_due(seconds)
             self._settle()
+        self._publisher.write_piece()
+        if (self._publisher.is_due or self._feed.is_telling) and self._feed.tell_some(seconds):
+            if self.chats.searches.running:
+                self.chats.searches.tell()
+            self._settle()
+            self._publisher.flush()
 
     def _publish(self, wait: bool = False) -> None:
         """All that is known, text included."""

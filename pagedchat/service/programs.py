@@ -2,8 +2,8 @@
 
 A program wants its tokens when they are there, not when a screen draws. So they are told after the very step, all
 that is new in one event, as far as telling takes no more than a twentieth of the time, and no more often than they
-can be passed on; first tokens and ends are told in any case. Knows the engine core and prompts; no process, no
-socket.
+can be passed on; first tokens and ends are told in any case. Of many replies what is new is gathered after several
+steps (`rounds`). Knows the engine core and prompts; no process, no socket.
 """
 
 import logging
@@ -16,6 +16,7 @@ from pagedchat.engine.core import EngineCore
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import InvalidValueError, PagedChatError, first_line, is_of_one_request
 from pagedchat.events import Detokenized, RefusalKind, RequestOutputs, RequestRefused, StepReport, Tokenized
+from pagedchat.outputs import RequestOutput
 from pagedchat.requests.request import Request
 from pagedchat.requests.requests import Requests
 from pagedchat.requests.stages import Stages
@@ -23,6 +24,7 @@ from pagedchat.service.commands import AbortRequests, AddRequest, Detokenize, Pr
 from pagedchat.service.prompts import Prepared, Preparer, PromptJob
 from pagedchat.service.publisher import Publisher
 from pagedchat.service.reply_feed import sendable
+from pagedchat.service.rounds import Round
 
 log = logging.getLogger("pagedchat.engine")
 
@@ -65,6 +67,11 @@ class Programs:
         """Requests whose prompts are being prepared."""
         self._next_time = float("-inf")
         """When what is not urgent is to be told."""
+        self._round: Round[Request[int]] = Round(self._gather, clock)
+        self._outputs: list[tuple[int, RequestOutput]] = []
+        """Gathered in this round, in order, and not told yet."""
+        self._num_gathered = 0
+        """In this round, also those that were told meanwhile, before something urgent."""
         self.is_busy = False
         """Whether there may be anything to follow, or to tell. Of a step without programs this is all they cost."""
 
@@ -95,6 +102,7 @@ class Programs:
         for request_id in [*self._requests, *self._awaited]:
             self._refuse(request_id, message, hint, "engine")
         self._awaited.clear()
+        self._outputs.clear()
 
     def _submit(self, command: AddRequest | Tokenize | Detokenize) -> None:
         if command.request_id in self._awaited or command.request_id in self._requests:
@@ -135,6 +143,7 @@ class Programs:
             job = self._awaited.pop(request_id, None)
             if job is not None:
                 job.wanted = False
+        self._outputs = [(key, output) for key, output in self._outputs if key not in request_ids]
         self._requests.abort(request_ids)
 
     def _answer_errors(self, request_id: int, action: Callable[[], None]) -> None:
@@ -160,23 +169,50 @@ class Programs:
         """Take in what a step or verbs brought; to be called before the next of either."""
         self._requests.follow(report)
 
-    def tell_due(self) -> None:
-        """Tell what cannot wait, or all that is new where it is time for that."""
-        if self._requests.are_streaming and self._clock() >= self._next_time:
-            self.tell_all()
-        elif self._requests.are_urgent:
-            self._tell(self._requests.take_urgent())
+    def tell_due(self, seconds: float) -> None:
+        """Tell what cannot wait. Where it is time for it gather what else is new, as far as so much time allows,
+        the rest after the next steps; then it is told."""
+        if self._requests.are_urgent:
+            num_told = self._tell(self._requests.take_urgent())
+            self._wait_at_least(num_told * _APART)
+        if not self._round.is_on and self._requests.are_streaming and self._clock() >= self._next_time:
+            self._round.begin(self._requests.streaming())
+            self._num_gathered = 0
+        if self._round.is_on and self._round.go_on(seconds):
+            self._end_round()
 
     def tell_all(self) -> None:
         """Tell all that is new."""
+        self._round.begin([])
+        self._num_gathered = self._tell(self._requests.take_news())
+        self._end_round()
+
+    def _gather(self, request: Request[int]) -> None:
+        """What is new of one, to be told with the others of its round."""
+        if self._requests.take(request):
+            self._outputs.append((request.key, self._output(request)))
+            self._num_gathered += 1
+
+    def _end_round(self) -> None:
         started = self._clock()
-        num_told = self._tell(self._requests.take_news())
-        ended = self._clock()
-        self._next_time = ended + min(_LONGEST, max((ended - started) / _SHARE, num_told * _APART))
+        self._tell([])
+        took = self._round.seconds + self._clock() - started
+        self._next_time = self._round.began + min(_LONGEST, took / _SHARE)
+        self._wait_at_least(self._num_gathered * _APART)
+
+    def _wait_at_least(self, seconds: float) -> None:
+        """Before what is not urgent is told again."""
+        self._next_time = max(self._next_time, self._clock() + min(_LONGEST, seconds))
 
     def _tell(self, requests: Iterable[Request[int]]) -> int:
-        outputs = {request.key: self._requests.output(request, repeats_prompt=False) for request in requests}
+        """What was gathered, and behind it what is new of these; returns of how many of these."""
+        told = [(request.key, self._output(request)) for request in requests]
+        outputs, self._outputs = self._outputs + told, []
         if outputs:
-            self._publisher.send_beside(RequestOutputs(list(outputs), list(outputs.values())))
+            keys, each = zip(*outputs, strict=True)
+            self._publisher.send_beside(RequestOutputs(list(keys), list(each)))
         self.is_busy = len(self._requests) > 0 or self._requests.are_urgent
-        return len(outputs)
+        return len(told)
+
+    def _output(self, request: Request[int]) -> RequestOutput:
+        return self._requests.output(request, repeats_prompt=False)

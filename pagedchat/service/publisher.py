@@ -10,13 +10,15 @@ from pagedchat.events import EngineEvent, LoadProgress, StepReport, Steps, TextD
 
 INTERVAL = 1 / 20
 """Seconds between two publications: the screens draw no more rounds than that (`tui/kit/draw_turns.py`)."""
+_PIECE = 1024
+"""Parts of steps that are worth an event of their own: some 50 us of writing it down."""
 
 
 class Publisher:
     """Collects and sends events.
 
     Args:
-        send: called with every event that goes out.
+        send: called with every event that goes out; it may keep it until the next `push`.
         clock: seconds.
         push: called when nothing more goes out for now, with whether there is time to wait until it is gone.
         tells_steps: whether reports go out at all, and what their tokens stand for.
@@ -36,6 +38,8 @@ class Publisher:
         self._tells_steps = tells_steps
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
+        self._num_parts = 0
+        """Of all these."""
         self._texts: dict[int, TextDelta] = {}
         self._token_texts: list[Callable[[], TokenTexts]] = []
         self._stage = ""
@@ -55,6 +59,7 @@ class Publisher:
         """A step was run, or verbs."""
         if self._tells_steps:
             self._reports.append(report)
+            self._num_parts += report.num_parts
 
     def add_token_texts(self, texts: Callable[[], TokenTexts]) -> None:
         """What tokens stand for that occur in the reports added last; asked for when it is sent."""
@@ -84,17 +89,26 @@ class Publisher:
         self._send_collected()
         self._push(wait)
 
+    def write_piece(self) -> None:
+        """Steps, where enough have been collected: written down a few at a time, they make no step that follows
+        wait. They go out with what is published next."""
+        if self._num_parts >= _PIECE:
+            self._send_steps()
+
     def _send_collected(self) -> None:
-        reports, self._reports = self._reports, []
+        self._send_steps()
         texts, self._texts = self._texts, {}
+        for delta in texts.values():
+            self._send(delta)
+        self._last_sent = self._clock()
+
+    def _send_steps(self) -> None:
+        reports, self._reports, self._num_parts = self._reports, [], 0
         token_texts, self._token_texts = self._token_texts, []
         if token_texts:
             self._send(_joined([texts() for texts in token_texts]))
         if reports:
             self._send(Steps(reports))
-        for delta in texts.values():
-            self._send(delta)
-        self._last_sent = self._clock()
 
     @property
     def is_due(self) -> bool:

@@ -5,7 +5,7 @@ Knows the sessions' requests and the engine that runs them; no commands, no proc
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import first_line, is_of_one_request
 from pagedchat.events import RequestFailed, RequestFinished, RequestStarted, StepReport, TextDelta, TokenTexts
 from pagedchat.service.publisher import Publisher
+from pagedchat.service.rounds import Round
 from pagedchat.step_batch import DecodeBatch
 
 log = logging.getLogger("pagedchat.engine")
@@ -141,9 +142,6 @@ class TokenTeller:
         follows need not wait for texts that screens alone want. None if there are none."""
         if self._bytes_of is None:
             return None
-        batch = report.batch
-        if not report.events and type(batch) is DecodeBatch and self._told.issuperset(batch.token_ids):
-            return None  # nearly every step
         new_ids: dict[int, None] = {}
         for token_ids in _token_lists(report):
             if not self._told.issuperset(token_ids):
@@ -167,15 +165,17 @@ class TokenTeller:
             return b""
 
 
-def _token_lists(report: StepReport) -> Iterable[list[int]]:
-    for event in report.events:
-        if isinstance(event, SequenceExtended | SequenceForked):
-            yield event.token_ids
-    if type(report.batch) is DecodeBatch:
-        yield report.batch.token_ids
-    else:
-        for entry in report.batch:
-            yield entry.token_ids
+def _token_lists(report: StepReport) -> list[list[int]]:
+    """Of steps that decode, whatever becomes of blocks in them, there is one."""
+    lists = [
+        event.token_ids
+        for event in report.events
+        if type(event) is SequenceExtended or type(event) is SequenceForked
+    ]
+    batch = report.batch
+    if type(batch) is DecodeBatch:
+        return [*lists, batch.token_ids]
+    return lists + [entry.token_ids for entry in batch]
 
 
 def request_failed(session_id: int, request_id: int, message: str, hint: str) -> RequestFailed:
@@ -216,6 +216,7 @@ class ReplyFeed:
         """Those with a reply in the making."""
         self._watched: dict[int, Request] = {}
         """Of these, those that are looked at after every step."""
+        self._round: Round[int] = Round(self.tell, clock)
 
     def begin(self, request: Request) -> None:
         """The last request of its session from now on."""
@@ -250,8 +251,24 @@ class ReplyFeed:
 
     def tell_all(self) -> None:
         """Pass on all text that has come; to be called before it is published."""
+        self._round.begin([])
         for session_id in list(self._running):
             self.tell(session_id)
+
+    def tell_some(self, seconds: float) -> bool:
+        """The same after several steps, as far as so much time allows in each.
+
+        Returns:
+            Whether that was all.
+        """
+        if not self._round.is_on:
+            self._round.begin(list(self._running))
+        return self._round.go_on(seconds)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether there is more to be passed on before it is published."""
+        return self._round.is_on
 
     def tell(self, session_id: int) -> None:
         """Pass on the text of a session's reply in the making, if there is one."""

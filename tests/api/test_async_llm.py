@@ -156,7 +156,7 @@ async def test_first_tokens_come_at_once_and_then_a_token_with_every_step(llm: A
 
 
 async def test_many_requests_of_one_batch_are_told_in_one_event(engine: LinkedEngine, llm: AsyncLLM) -> None:
-    params = SamplingParams(seed=1, max_tokens=8, ignore_eos=True)
+    params = SamplingParams(seed=1, max_tokens=20, ignore_eos=True)
     await asyncio.gather(*(all_of(llm.generate(f"Prompt {number:02}", params)) for number in range(40)))
     told = engine.rig.of(ev.RequestOutputs)
     assert max(len(one.request_ids) for one in told) == 40

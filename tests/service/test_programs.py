@@ -4,16 +4,19 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagedchat import events as ev
 from pagedchat.cache_events import FIRST_OF_PROGRAMS
+from pagedchat.engine.output import ModelRunnerOutput, SchedulerOutput
 from pagedchat.engine.sampling_params import RequestOutputKind, SamplingParams
 from pagedchat.errors import IntegrityError, RequestError
 from pagedchat.outputs import RequestOutput
 from pagedchat.service import commands as cmd
 from pagedchat.service.loop import Received
 from pagedchat.service.prompts import Prepared, PromptJob
-from tests.fakes import FakeModelRunner, byte_tokenizer, reciting
+from tests.fakes import FakeClock, FakeModelRunner, byte_tokenizer, reciting
 from tests.faulty_tokenizer import FaultyTokenizer, PanicException
 from tests.service.engine_rig import EngineRig, ask
 from tests.service.fake_engine import BLOCK_SIZE
@@ -120,6 +123,102 @@ def test_of_many_requests_no_more_is_told_in_a_second_than_can_be_passed_on() ->
     outputs = [told(rig, number) for number in range(1, 21)]
     assert all(sum(len(output.outputs[0].token_ids) for output in each) == 40 for each in outputs)
     assert 3 <= len(outputs[0]) - 2 <= seconds * 4000 / 20 + 1  # beside the first one and the last
+
+
+class TimedRunner(FakeModelRunner):
+    """Its steps take sixteen milliseconds of the rig's clock."""
+
+    clock: FakeClock | None = None
+
+    def execute(self, batch: SchedulerOutput) -> ModelRunnerOutput:
+        if self.clock is not None:
+            self.clock.advance(0.016)
+        return super().execute(batch)
+
+
+def timed_rig(num_requests: int, **params: Any) -> EngineRig:
+    """With so many requests that have begun, every text of which takes a while."""
+    tokenizer, runner = SlowTokenizer(), TimedRunner(block_size=BLOCK_SIZE)
+    rig = tokenizer.rig = EngineRig(runner, tokenizer=tokenizer)
+    runner.clock = rig.clock
+    for number in range(num_requests):
+        rig.send(add(number, f"{number} is asked", **params))
+    while any(not told(rig, number) for number in range(num_requests)):
+        rig.step()
+    rig.publisher.flush()
+    rig.events.clear()
+    return rig
+
+
+def outputs_events(rig: EngineRig) -> list[list[int]]:
+    return [event.request_ids for event in rig.of(ev.RequestOutputs)]
+
+
+def test_text_of_many_is_gathered_beside_several_steps_and_told_at_once() -> None:
+    rig = timed_rig(8)
+    while not rig.loop.programs._round.is_on:
+        assert rig.of(ev.RequestOutputs) == []
+        rig.loop.step()
+    steps = 1
+    while rig.loop.programs._round.is_on:
+        rig.loop.step()
+        steps += 1
+    assert 2 <= steps <= 8  # a quarter of a step is enough for one of eight texts, or for some of them
+    assert outputs_events(rig) == [[*range(8)]]
+    [event] = rig.of(ev.RequestOutputs)
+    counts = [len(output.outputs[0].token_ids) for output in event.outputs]
+    assert counts == sorted(counts)
+    assert counts[-1] - counts[0] == steps - 1
+
+
+def test_what_cannot_wait_is_told_behind_what_was_gathered_by_then() -> None:
+    rig = timed_rig(6)
+    while not rig.loop.programs._round.is_on:
+        rig.loop.step()
+    rig.send(add(77, "one more"), cmd.AbortRequests([1]))
+    while not told(rig, 77):
+        rig.loop.step()
+    while rig.loop.programs._round.is_on:
+        rig.loop.step()
+    first, *others = outputs_events(rig)
+    assert first[0] == 0
+    assert first[-1] == 77
+    assert sorted([*first, *(number for event in others for number in event)]) == [0, 2, 3, 4, 5, 77]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    events=st.lists(st.sampled_from(["step", "add", "abort", "single"]), min_size=20, max_size=60),
+    num_requests=st.integers(1, 12),
+)
+def test_whatever_comes_amid_it_every_token_is_told_once_and_in_order(events: list[str], num_requests: int) -> None:
+    rig = timed_rig(num_requests, max_tokens=24, temperature=0)
+    begun = {
+        number: rig.core.sequences[FIRST_OF_PROGRAMS + number].output_token_ids for number in range(num_requests)
+    }
+    replies = {number: rig.loop.programs._requests._requests[number].first.reply for number in range(num_requests)}
+    gone = set[int]()
+    for place, event in enumerate(events):
+        if event == "add":
+            rig.send(add(100 + place, f"{place} comes later", max_tokens=9))
+            replies[100 + place] = rig.loop.programs._requests._requests[100 + place].first.reply
+        elif event == "abort" and len(replies) > len(gone):
+            number = sorted(replies.keys() - gone)[place % (len(replies) - len(gone))]
+            gone.add(number)
+            rig.send(cmd.AbortRequests([number]))
+        elif event == "single":
+            rig.send(cmd.Pause(), cmd.StepOnce(1))
+        if rig.loop.may_step:
+            rig.loop.step()
+        if event == "single":
+            rig.send(cmd.Resume())
+    while rig.loop.may_step:
+        rig.loop.step()
+    for number, reply in replies.items():
+        tokens = [token for output in told(rig, number) for token in output.outputs[0].token_ids]
+        whole = reply.token_ids[len(begun.get(number, [])) :]
+        assert tokens == (whole if number not in gone else whole[: len(tokens)])
+        assert number in gone or told(rig, number)[-1].finished
 
 
 def test_who_wants_the_end_alone_is_told_nothing_before() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat import events as ev
-from pagedchat.service.publisher import INTERVAL, Publisher
+from pagedchat.service.publisher import _PIECE, INTERVAL, Publisher
 from tests.fakes import FakeClock
 from tests.service.test_wire import REPORT
 
@@ -68,6 +68,27 @@ def test_steps_that_nobody_follows_are_not_told(sent, clock):
     publisher.add_text(ev.TextDelta(1, 10, "a", 1))
     publisher.flush()
     assert sent == [ev.TextDelta(1, 10, "a", 1)]
+
+
+def test_steps_are_written_down_in_pieces_and_go_out_when_they_are_due(clock):
+    written, pushed = [], []
+    publisher = Publisher(written.append, clock, pushed.append)
+    few = (_PIECE - 1) // REPORT.num_parts
+    for _ in range(few):
+        publisher.add_report(REPORT)
+        publisher.write_piece()
+    publisher.add_text(ev.TextDelta(1, 10, "a", 1))
+    publisher.add_token_texts(lambda: ev.TokenTexts([1], [b"a"]))
+    assert written == []
+    publisher.add_report(REPORT)
+    publisher.write_piece()
+    assert written == [ev.TokenTexts([1], [b"a"]), ev.Steps([REPORT] * (few + 1))]
+    publisher.add_report(REPORT)
+    publisher.write_piece()
+    assert pushed == []
+    publisher.flush()
+    assert written[2:] == [ev.Steps([REPORT]), ev.TextDelta(1, 10, "a", 1)]
+    assert pushed == [False]
 
 
 def test_what_tokens_stand_for_is_asked_for_when_it_is_told_before_the_steps(publisher, sent):
