@@ -1,9 +1,11 @@
 """`pagedchat bench serve`: streams of many clients over the loopback, beside the same prompts on an engine without
-a server, one after the other in one run."""
+a server, by turns in one run: a machine that other work shares is at times half as fast.
+"""
 
 import argparse
 import json
 import random
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 
@@ -11,11 +13,12 @@ from pagedchat.bench.serve.clients import ServerProcess
 from pagedchat.bench.serve.offline import Offline
 from pagedchat.bench.serve.streams import Figures, figures, median_run
 from pagedchat.bench.table import Row, environment, render_table, say, show
-from pagedchat.config import DEFAULT_MODEL, EngineConfig, ModelConfig
+from pagedchat.config import DEFAULT_MODEL, CacheConfig, EngineConfig, ModelConfig
 
 GOALS = "goals: at most 10 % more a token, first tokens within 5 ms"
 _WARM_UPS = 2
 """Runs that do not count, each followed by the time to make ready what it met."""
+_RUNS_OF_ROOM, _BLOCK_SIZE = 3, CacheConfig().block_size
 
 
 def run_serve_bench(args: argparse.Namespace) -> int:
@@ -25,18 +28,20 @@ def run_serve_bench(args: argparse.Namespace) -> int:
         PagedChatError: the model cannot be loaded, or the server ends.
     """
     model = args.model or DEFAULT_MODEL
-    config = EngineConfig(model=replace(ModelConfig(), model=model, device=args.device, dtype=args.dtype))
+    num_blocks = _num_blocks(args)
+    config = EngineConfig(
+        model=replace(ModelConfig(), model=model, device=args.device, dtype=args.dtype),
+        cache=CacheConfig(num_blocks=num_blocks),
+    )
+    options = ["--model", model, "--device", args.device, "--dtype", args.dtype, "--num-blocks", str(num_blocks)]
     say(f"{model} without a server")
-    engine = Offline(config)
-    try:
+    with closing(Offline(config)) as engine:
         work = _Work(args, engine.vocab_size)
-        offline = {count: work.measure_offline(engine, count) for count in args.clients}
-    finally:
-        engine.close()
-    say(f"{model} behind a server")
-    options = ["--model", model, "--device", args.device, "--dtype", args.dtype]
-    with ServerProcess(options) as server:
-        served = {count: work.measure(server, count) for count in args.clients}
+        say(f"{model} behind a server, by turns with that")
+        with ServerProcess(options) as server:
+            measured = {count: work.measure(engine, server, count) for count in args.clients}
+    offline = {count: both[0] for count, both in measured.items()}
+    served = {count: both[1] for count, both in measured.items()}
     for count in args.clients:
         title = (
             f"{model}, {count} x {args.prompt_tokens} + {args.new_tokens} tokens, medians of {args.repeats} runs"
@@ -71,25 +76,29 @@ class _Work:
         self._args = args
         self._vocab_size = vocab_size
 
-    def measure(self, engine: Offline | ServerProcess, count: int) -> Measured:
-        """So many streams at a time: at first, and when all is ready that they take."""
+    def measure(self, engine: Offline, server: ServerProcess, count: int) -> tuple[Measured, Measured]:
+        """So many streams at a time, without a server and behind one: at first, and when all is ready that they
+        take. For each token of an engine by itself what it takes where nothing is told in between."""
         source = random.Random(count)  # noqa: S311 - any tokens will do
         cold = []
         for _ in range(_WARM_UPS):
-            cold.append(self._run(engine, self._prompts(source, count)))
+            prompts = self._prompts(source, count)
+            cold.append((self._run(engine, prompts), self._run(server, prompts)))
             engine.settle()
-        runs = [self._run(engine, self._prompts(source, count)) for _ in range(self._args.repeats)]
-        return Measured(cold[0], median_run(runs))
-
-    def measure_offline(self, engine: Offline, count: int) -> Measured:
-        """The same of an engine without a server; for each token what it takes where nothing is told in between."""
-        measured = self.measure(engine, count)
-        source = random.Random(-count)  # noqa: S311 - as above
-        new_tokens = self._args.new_tokens
-        times = [engine.seconds(self._prompts(source, count), new_tokens) for _ in range(self._args.repeats)]
-        per_token = (median(times) - measured.warm.first) / max(1, new_tokens - 1)
-        told_each = measured.warm.per_token
-        return Measured(measured.cold, replace(measured.warm, per_token=min(told_each, per_token)), told_each)
+            server.settle()
+        alone, behind, untold = [], [], []
+        for _ in range(self._args.repeats):
+            prompts = self._prompts(source, count)
+            alone.append(self._run(engine, prompts))
+            behind.append(self._run(server, prompts))
+            untold.append(engine.seconds(self._prompts(source, count), self._args.new_tokens))
+        first, warm = cold[0], median_run(alone)
+        per_token = (median(untold) - warm.first) / max(1, self._args.new_tokens - 1)
+        told_each = warm.per_token
+        return (
+            Measured(first[0], replace(warm, per_token=min(told_each, per_token)), told_each),
+            Measured(first[1], median_run(behind)),
+        )
 
     def _run(self, engine: Offline | ServerProcess, prompts: list[list[int]]) -> Figures:
         if not isinstance(engine, ServerProcess):
@@ -101,6 +110,13 @@ class _Work:
     def _prompts(self, source: random.Random, count: int) -> list[list[int]]:
         tokens = range(self._vocab_size)
         return [source.choices(tokens, k=self._args.prompt_tokens) for _ in range(count)]
+
+
+def _num_blocks(args: argparse.Namespace) -> int:
+    """The pool of both engines: room for all streams, and for what some runs before have left."""
+    of_stream: int = -(-(args.prompt_tokens + args.new_tokens) // _BLOCK_SIZE) + 1
+    most: int = max(args.clients)
+    return _RUNS_OF_ROOM * most * of_stream
 
 
 def _rows(offline: Measured, served: Measured) -> list[Row]:

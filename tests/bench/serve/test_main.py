@@ -72,8 +72,8 @@ def test_both_are_asked_the_same_and_told_beside_each_other(
 ) -> None:
     file = tmp_path / "figures.json"
     assert run("--repeats", "2", "--json", str(file)) == 0
-    assert PROMPTS[: len(PROMPTS) // 2] == PROMPTS[len(PROMPTS) // 2 :]
-    assert [len(prompts) for prompts in PROMPTS] == [1, 1, 1, 1, 3, 3, 3, 3] * 2
+    assert PROMPTS[::2] == PROMPTS[1::2]  # by turns
+    assert [len(prompts) for prompts in PROMPTS[::2]] == [1, 1, 1, 1, 3, 3, 3, 3]
     output = capsys.readouterr().out
     assert "pagedchat-toy, 3 x 4 + 8 tokens, medians of 2 runs" in output
     assert "+5.0 %; slowest stream 10.50 ms" in output
