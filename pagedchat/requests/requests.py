@@ -120,9 +120,11 @@ class Requests(Generic[K]):
     def follow(self, report: StepReport) -> None:
         """Take in what a step or verbs brought; to be called before the next of either."""
         self._stages.follow(report)
+        may_have_tokens = bool(report.batch)
         if self._forking:
             self._enter_forks()
-        if self._watched:
+            may_have_tokens = True
+        if self._watched and may_have_tokens:  # where many ask at once verbs are told with each of them
             self._watch()
         for ending in endings(report):
             if ending.seq_id in self._by_sequence:

@@ -234,7 +234,7 @@ class ReplyFeed:
         token_texts = self._tokens.news(report)
         if token_texts is not None:
             self._publisher.add_token_texts(token_texts)
-        for session_id, request in list(self._watched.items()):
+        for session_id, request in list(self._watched.items()) if report.batch else ():
             try:
                 if request.reply.is_due():
                     self._look(request)

@@ -20,9 +20,8 @@ def test_replies_of_an_engine_process_are_counted_and_its_chats_closed() -> None
     with engine("load") as measured:
         replies = measured.generate([[1, 2, 3], [4, 5]], 7)
         assert list(map(len, replies)) == [7, 7]
-        work = DecodeWork(
-            num_chats=1, prompt_tokens=4, new_tokens=400
-        )  # 0.8 s, beside which first tokens are nothing
+        # 0.8 s, beside which the first token is nothing.
+        work = DecodeWork(num_chats=1, prompt_tokens=4, new_tokens=400)
         [figure] = Meter(measured, Prompts(100), 1).decode(work)
         assert (figure.row, figure.engine) == ("decode_1_ms", TEXT)
         assert figure.value > 0
