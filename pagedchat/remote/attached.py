@@ -40,7 +40,7 @@ from pagedchat.service.attaching import (
 )
 from pagedchat.service.commands import AnyCommand, EngineLink, Fork, Generate
 from pagedchat.service.event_queue import EventQueue
-from pagedchat.service.unanswered import Unanswered
+from pagedchat.service.next_engine import Unanswered
 from pagedchat.service.wire import FrameWriter, NotSendableError, WireError
 
 if TYPE_CHECKING:

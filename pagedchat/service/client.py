@@ -28,9 +28,8 @@ from pagedchat.events import (
 from pagedchat.service.commands import AddRequest, AnyCommand, Detokenize, Fork, Generate, Shutdown, Tokenize
 from pagedchat.service.event_queue import EventQueue
 from pagedchat.service.log_file import LogFile
+from pagedchat.service.next_engine import Settings, Unanswered
 from pagedchat.service.process import DEFAULT_ENTRY, EngineProcess, nobody_comes
-from pagedchat.service.settings import Settings
-from pagedchat.service.unanswered import Unanswered
 from pagedchat.service.wire import NotSendableError
 
 MAX_CRASHES = 3
