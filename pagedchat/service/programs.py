@@ -174,7 +174,7 @@ class Programs:
         the rest after the next steps; then it is told."""
         if self._requests.are_urgent:
             num_told = self._tell(self._requests.take_urgent())
-            self._wait_at_least(num_told * _APART)
+            self._next_time = max(self._next_time, self._clock() + _rest(num_told))
         if not self._round.is_on and self._requests.are_streaming and self._clock() >= self._next_time:
             self._round.begin(self._requests.streaming())
             self._num_gathered = 0
@@ -184,8 +184,10 @@ class Programs:
     def tell_all(self) -> None:
         """Tell all that is new."""
         self._round.begin([])
-        self._num_gathered = self._tell(self._requests.take_news())
-        self._end_round()
+        started = self._clock()
+        num_told = self._tell(self._requests.take_news())
+        ended = self._clock()
+        self._next_time = ended + _rest(num_told, ended - started)
 
     def _gather(self, request: Request[int]) -> None:
         """What is new of one, to be told with the others of its round."""
@@ -194,15 +196,12 @@ class Programs:
             self._num_gathered += 1
 
     def _end_round(self) -> None:
+        """Tell what was gathered; a share of the time is one from the beginning of a round to that of the next."""
         started = self._clock()
         self._tell([])
-        took = self._round.seconds + self._clock() - started
-        self._next_time = self._round.began + min(_LONGEST, took / _SHARE)
-        self._wait_at_least(self._num_gathered * _APART)
-
-    def _wait_at_least(self, seconds: float) -> None:
-        """Before what is not urgent is told again."""
-        self._next_time = max(self._next_time, self._clock() + min(_LONGEST, seconds))
+        ended = self._clock()
+        took = self._round.seconds + ended - started
+        self._next_time = max(self._round.began + _rest(0, took), ended + _rest(self._num_gathered))
 
     def _tell(self, requests: Iterable[Request[int]]) -> int:
         """What was gathered, and behind it what is new of these; returns of how many of these."""
@@ -216,3 +215,8 @@ class Programs:
 
     def _output(self, request: Request[int]) -> RequestOutput:
         return self._requests.output(request, repeats_prompt=False)
+
+
+def _rest(num_told: int, seconds: float = 0.0) -> float:
+    """How long what is not urgent is not told, after so many outputs, the telling of which has taken so long."""
+    return min(_LONGEST, max(seconds / _SHARE, num_told * _APART))

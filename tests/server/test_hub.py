@@ -12,6 +12,7 @@ from pagedchat.engine.sampling_params import SamplingOverrides, SamplingParams
 from pagedchat.service.commands import (
     AddRequest,
     Close,
+    Coming,
     Evict,
     FlushCache,
     Fork,
@@ -210,6 +211,15 @@ def test_no_client_asks_the_engine_for_the_whole_cache():
         client.send(TellSequences(10))
         link.pump()
         assert len(link.rig.events) == before
+
+
+def test_no_client_says_that_others_come():
+    link = RigLink(60)
+    for role in ("terminal", "program", "onlooker"):
+        client = link.hub.client(role)
+        client.send(Coming(1_000))
+        link.pump()
+        assert link.rig.loop._gathering.seconds() == 0.0
 
 
 def test_beams_of_a_terminal_are_its_own_and_nobody_elses(monkeypatch):
