@@ -39,7 +39,7 @@ class Publisher:
         self._last_sent = float("-inf")
         self._reports: list[StepReport] = []
         self._num_parts = 0
-        """Of all these."""
+        """Of all these, about."""
         self._texts: dict[int, TextDelta] = {}
         self._token_texts: list[Callable[[], TokenTexts]] = []
         self._stage = ""
@@ -59,7 +59,7 @@ class Publisher:
         """A step was run, or verbs."""
         if self._tells_steps:
             self._reports.append(report)
-            self._num_parts += report.num_parts
+            self._num_parts += 1 + report.queues.running + len(report.events)
 
     def add_token_texts(self, texts: Callable[[], TokenTexts]) -> None:
         """What tokens stand for that occur in the reports added last; asked for when it is sent."""

@@ -217,6 +217,8 @@ class ReplyFeed:
         self._watched: dict[int, Request] = {}
         """Of these, those that are looked at after every step."""
         self._round: Round[int] = Round(self.tell, clock)
+        self.is_telling = False
+        """Whether there is more to be passed on before it is published."""
 
     def begin(self, request: Request) -> None:
         """The last request of its session from now on."""
@@ -234,7 +236,7 @@ class ReplyFeed:
         token_texts = self._tokens.news(report)
         if token_texts is not None:
             self._publisher.add_token_texts(token_texts)
-        for session_id, request in list(self._watched.items()) if report.batch else ():
+        for session_id, request in list(self._watched.items()):
             try:
                 if request.reply.is_due():
                     self._look(request)
@@ -251,7 +253,7 @@ class ReplyFeed:
 
     def tell_all(self) -> None:
         """Pass on all text that has come; to be called before it is published."""
-        self._round.begin([])
+        self.is_telling = False
         for session_id in list(self._running):
             self.tell(session_id)
 
@@ -261,14 +263,10 @@ class ReplyFeed:
         Returns:
             Whether that was all.
         """
-        if not self._round.is_on:
+        if not self.is_telling:
             self._round.begin(list(self._running))
-        return self._round.go_on(seconds)
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether there is more to be passed on before it is published."""
-        return self._round.is_on
+        self.is_telling = not self._round.go_on(seconds)
+        return not self.is_telling
 
     def tell(self, session_id: int) -> None:
         """Pass on the text of a session's reply in the making, if there is one."""

@@ -73,7 +73,7 @@ def test_steps_that_nobody_follows_are_not_told(sent, clock):
 def test_steps_are_written_down_in_pieces_and_go_out_when_they_are_due(clock):
     written, pushed = [], []
     publisher = Publisher(written.append, clock, pushed.append)
-    few = (_PIECE - 1) // REPORT.num_parts
+    few = (_PIECE - 1) // (1 + REPORT.queues.running + len(REPORT.events))
     for _ in range(few):
         publisher.add_report(REPORT)
         publisher.write_piece()
