@@ -32,4 +32,7 @@ class Gathering:
 
     def seconds(self) -> float:
         """How long they are waited for, if the engine is at rest; 0: no longer."""
-        return 0.0 if self._until is None else max(0.0, self._until - self._clock())
+        left = 0.0 if self._until is None else self._until - self._clock()
+        if left <= 0.0:
+            self._until = None  # whoever is told of from now on is awaited anew
+        return max(0.0, left)

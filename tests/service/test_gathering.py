@@ -21,6 +21,8 @@ def test_what_is_told_of_again_is_awaited_no_longer_than_the_first_ones() -> Non
     assert gathering.seconds() == pytest.approx(LONGEST / 2)
     clock.advance(LONGEST)
     assert gathering.seconds() == 0.0
+    gathering.hear(4)  # though nobody has said that those before have come
+    assert gathering.seconds() == pytest.approx(LONGEST)
     gathering.hear(0)
     gathering.hear(1)
     assert gathering.seconds() == pytest.approx(LONGEST)
