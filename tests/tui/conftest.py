@@ -1,11 +1,24 @@
 """The whole program on an engine that is the test."""
 
 import pytest
+from textual.notifications import Notifications
 
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.composer import Composer
 from tests.fakes_tui import FakeEngineLink
+
+
+@pytest.fixture(autouse=True)
+def notices_are_kept(monkeypatch):
+    """Notices leave the screen after 5 s, which a test takes on a busy machine: `toasts` reads those too."""
+    add = Notifications.add
+
+    def keep(notices, notice):
+        notices.__dict__.setdefault("given", []).append(notice)
+        return add(notices, notice)
+
+    monkeypatch.setattr(Notifications, "add", keep)
 
 
 @pytest.fixture

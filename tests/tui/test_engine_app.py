@@ -14,7 +14,7 @@ from pagedchat.metrics.stats_socket import ask_stats
 from pagedchat.tui.chat.engine_status import StatusBanner
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from tests.fakes_tui import READY, prefill, report
-from tests.tui.whole_app import WIDE, draw, drawn, pane, settle, write
+from tests.tui.whole_app import WIDE, draw, drawn, pane, settle, toasts, write
 
 
 async def test_engine_starts_after_the_first_frame(make_app, link):
@@ -151,7 +151,7 @@ async def test_what_the_next_engine_has_of_the_last_one_is_said(make_app, link):
         link.say(READY, prefill(1, 0, 3), report(2, [BlockPinned(0)], in_use=3), RunState(True, 0.5, 40))
         link.say(EngineDied(-9, "", True), READY, RunState(paused=False), EngineNotice("Limit 40."))
         await settle(pilot)
-        said = [toast.message for toast in app._notifications]
+        said = toasts(app)
         assert said == [
             "The engine runs again. As before, it is paused, a step takes at least 500 ms and the limit is 40. "
             "1 pin went with the old engine's blocks.",
@@ -212,7 +212,7 @@ async def test_where_metrics_are_served_is_said(make_app):
     app = make_app(metrics_url="http://127.0.0.1:9100/metrics")
     async with app.run_test(size=WIDE) as pilot:
         await settle(pilot)
-        assert [toast.message for toast in app._notifications] == ["Metrics: http://127.0.0.1:9100/metrics"]
+        assert toasts(app) == ["Metrics: http://127.0.0.1:9100/metrics"]
 
 
 async def test_how_long_the_past_lies_back_is_drawn_anew_though_nothing_runs(make_app, link):

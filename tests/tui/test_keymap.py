@@ -8,7 +8,7 @@ from textual.color import Color
 from pagedchat.settings.remembered import remembered_theme
 from pagedchat.tui.keymap import all_keys, check_keymap
 from tests.fakes_tui import READY, prefill
-from tests.tui.whole_app import WIDE, drawn, settle
+from tests.tui.whole_app import WIDE, drawn, settle, toasts
 
 
 def checked(**keymap):
@@ -160,7 +160,7 @@ async def test_sentences_name_the_keys_that_act(make_app, link):
         assert "F7 sends a prompt to all chats, F3 forks a chat, F14 shows its blocks." in drawn(app.screen)
         await pilot.press("ctrl+c")
         await pilot.pause()
-        assert [toast.message for toast in app._notifications] == ["^X quits."]
+        assert toasts(app) == ["^X quits."]
     app = make_app(sessions=1)
     async with app.run_test(size=WIDE) as pilot:
         await pilot.pause()

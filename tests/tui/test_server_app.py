@@ -32,7 +32,7 @@ from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.models import named
 from tests.fakes_tui import READY, FakeEngineLink
 from tests.misbehaving_server import MisbehavingServer
-from tests.tui.whole_app import WIDE, drawn, pane, settle, write
+from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts, write
 
 LAB = ServerAddress("lab", "http://lab:8000/v1", is_named=True)
 CLOUD = ServerAddress("cloud", "https://cloud/v1", is_named=True)
@@ -158,7 +158,7 @@ async def test_what_a_server_cannot_do_is_one_sentence(rig, line, said):
         there.servers["lab"].say(ready())
         await settle(pilot)
         await typed(pilot, line)
-        notices = " ".join(notice.message for notice in there.app._notifications)
+        notices = " ".join(toasts(there.app))
         assert said in words(pane(there.app, 1)) + notices
 
 
@@ -173,7 +173,7 @@ async def test_keys_of_the_scheduler_and_of_time_explain_too(rig):
         there.app.inspector.server_panel.focus()
         await pilot.press("space", ".", "comma", "[", "]", "0", "$", "w", "g", "c", "z", "t", "s", "f", "y", "1")
         await settle(pilot)
-        said = [notice.message for notice in there.app._notifications]
+        said = toasts(there.app)
         assert any("its scheduler is not paused" in message for message in said)
         assert not [command for command in there.servers["lab"].sent if not isinstance(command, Focus)]
 

@@ -18,7 +18,7 @@ from pagedchat.tui.chat.group_heading import GroupHeading
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.tui.models import named, picker
 from tests.fakes_tui import READY, FakeEngineLink, prefill
-from tests.tui.whole_app import WIDE, drawn, pane, panes, settle, write
+from tests.tui.whole_app import WIDE, drawn, pane, panes, settle, toasts, write
 
 LEFT = msgspec.structs.replace(READY, model="org/left")
 RIGHT = msgspec.structs.replace(
@@ -104,7 +104,7 @@ async def test_header_headings_and_commands_are_of_the_active_chats_engine(two):
         await pilot.press("f4")
         await settle(pilot)
         assert (Pause() in right.sent, Pause() in link.sent) == (True, False)
-        assert "right is paused." in [notice.message for notice in app._notifications]
+        assert "right is paused." in toasts(app)
         right.say(RunState(paused=True, limit=None, pace=0.0))
         await settle(pilot)
         assert ["paused" in heading for heading in headings(app)] == [False, True]

@@ -42,6 +42,11 @@ def drawn(widget):
     )  # the texts of these tests are one cell a character
 
 
+def toasts(app):
+    """Every notice an app has given (`notices_are_kept` of conftest.py), those that left the screen too."""
+    return [notice.message for notice in getattr(app._notifications, "given", ())]
+
+
 async def draw(pilot):
     await pilot.pause(0.05)
     pilot.app.redraw()

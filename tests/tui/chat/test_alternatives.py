@@ -8,8 +8,8 @@ from pagedchat.events import RequestStarted, TextDelta, ToldToken, packed
 from pagedchat.service.commands import Fork, Generate, Stop
 from tests.fakes_tui import READY, finished
 from tests.tui.chat.test_screen import panes
-from tests.tui.commands.test_commands import command, complaint, toasts
-from tests.tui.whole_app import WIDE, draw, drawn, pane, settle
+from tests.tui.commands.test_commands import command, complaint
+from tests.tui.whole_app import WIDE, draw, drawn, pane, settle, toasts
 
 PIECES = [
     ("The", 0.97, [(50, b"A", 0.02)]),

@@ -2,8 +2,8 @@
 
 from pagedchat.tui.chat.foot_line import EventTicker
 from tests.fakes_tui import READY, prefill
-from tests.tui.commands.test_commands import command, complaint, toasts
-from tests.tui.whole_app import WIDE, drawn, settle
+from tests.tui.commands.test_commands import command, complaint
+from tests.tui.whole_app import WIDE, drawn, settle, toasts
 
 
 async def test_the_foot_line_says_it_of_the_active_chat(make_app, link):

@@ -9,8 +9,8 @@ from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.chat.foot_line import CommandHints
 from pagedchat.tui.kit import editor
 from pagedchat.tui.kit.picker import Picker
-from tests.tui.commands.test_commands import command, complaint, toasts
-from tests.tui.whole_app import WIDE, drawn, pane, settle
+from tests.tui.commands.test_commands import command, complaint
+from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts
 
 
 @pytest.fixture

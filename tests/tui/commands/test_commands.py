@@ -30,7 +30,7 @@ from pagedchat.tui.help import HelpScreen
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.messages import PromptSubmitted
 from tests.fakes_tui import READY, finished, prefill
-from tests.tui.whole_app import WIDE, pane, settle
+from tests.tui.whole_app import WIDE, pane, settle, toasts
 
 
 async def command(pilot, line):
@@ -50,10 +50,6 @@ def complaint(app):
     """What the active chat says about the last command."""
     notice = app.chats.focused_chat.notice
     return "" if notice is None else f"{notice.message} {notice.hint}".strip()
-
-
-def toasts(app):
-    return [notification.message for notification in app._notifications]
 
 
 # --- text -------------------------------------------------------------------------------------------

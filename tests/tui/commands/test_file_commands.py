@@ -5,8 +5,8 @@ import json
 from pagedchat.chat.formats.files import read_chats
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from tests.fakes_tui import READY
-from tests.tui.commands.test_commands import command, complaint, pane_of, toasts
-from tests.tui.whole_app import WIDE, drawn, settle
+from tests.tui.commands.test_commands import command, complaint, pane_of
+from tests.tui.whole_app import WIDE, drawn, settle, toasts
 
 
 async def talk(pilot, link, prompt="Tell me", reply="Once"):

@@ -7,7 +7,7 @@ from pagedchat.events import RunState
 from pagedchat.service.commands import Pause, StepOnce
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from tests.fakes_tui import READY, FakeEngineLink, prefill
-from tests.tui.whole_app import WIDE, pane, settle
+from tests.tui.whole_app import WIDE, pane, settle, toasts
 
 PAIRS = [
     ("f4", "/pause"),
@@ -57,7 +57,7 @@ class Outcome:
         self.num_chats = len(app.desk)
         self.clipboard = app.clipboard
         notice = app.chats.focused_chat.notice
-        said = [notification.message for notification in app._notifications]
+        said = toasts(app)
         self.said = said or ([f"{notice.message} {notice.hint}".strip()] if notice is not None else [])
 
     def __eq__(self, other):

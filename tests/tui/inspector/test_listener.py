@@ -9,7 +9,7 @@ from pagedchat.tui.chat.transcript import Transcript
 from pagedchat.tui.inspector.pool.block_detail import BlockDetail
 from pagedchat.tui.messages import BlockChosen, PaceRequested, PauseToggled, StepChosen, StepRequested
 from tests.fakes_tui import READY, prefill
-from tests.tui.whole_app import settle
+from tests.tui.whole_app import settle, toasts
 
 WIDE = (160, 40)
 
@@ -57,9 +57,7 @@ async def test_without_an_engine_it_is_said_that_there_is_none(app, link):
             app.chats.post_message(message)
             await pilot.pause()
         assert link.sent == []
-        assert {toast.message for toast in app._notifications} == {
-            "The engine is not running. Wait until it is ready, or type /restart."
-        }
+        assert set(toasts(app)) == {"The engine is not running. Wait until it is ready, or type /restart."}
 
 
 async def test_a_chosen_step_leads_to_the_past_and_back(app, link):
@@ -80,9 +78,7 @@ async def test_a_step_that_is_not_there_is_said_aloud(app, link):
         await settle(pilot)
         app.chats.post_message(StepChosen(99))
         await settle(pilot)
-        assert [toast.message for toast in app._notifications] == [
-            "Step 99 is beyond the end. Steps 0 to 1 are recorded."
-        ]
+        assert toasts(app) == ["Step 99 is beyond the end. Steps 0 to 1 are recorded."]
 
 
 async def test_a_chosen_block_is_lit_in_every_pane(app, link, monkeypatch):

@@ -7,6 +7,7 @@ from pagedchat.tui.inspector.scrub_bar import ScrubBar
 from pagedchat.tui.messages import StepChosen
 from pagedchat.view.past.time_travel import TimeTravel
 from tests.trace.recorded import RecordedEngine
+from tests.tui.whole_app import toasts
 
 
 class BarApp(App[None]):
@@ -115,9 +116,7 @@ async def test_a_move_to_nowhere_is_explained(run: RecordedEngine) -> None:
         bar.action_next_event()
         await pilot.pause()
         assert app.asked == []
-        assert [note.message for note in app._notifications] == [
-            "No event is recorded after step 40. Steps 0 to 40 are recorded."
-        ]
+        assert toasts(app) == ["No event is recorded after step 40. Steps 0 to 40 are recorded."]
 
 
 async def test_click_and_drag(run: RecordedEngine) -> None:

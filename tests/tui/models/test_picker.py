@@ -9,7 +9,7 @@ from pagedchat.tui.kit.front_screens import ConfirmScreen
 from pagedchat.tui.models import named, picker
 from pagedchat.tui.models.picker import ModelPicker
 from tests.fakes_tui import READY, prefill
-from tests.tui.whole_app import WIDE, drawn, pane, settle, write
+from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts, write
 
 FOUND = [
     LocalModel("pagedchat-toy", "in the box", 29_000_000),
@@ -148,7 +148,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_a_way_back(make_app, link):
         shown = drawn(app.screen)
         assert "It has no weights." in shown
         assert "^L loads another model" in shown
-        assert [n.message for n in app._notifications] == ["/model org/old loads the model that was there before."]
+        assert toasts(app) == ["/model org/old loads the model that was there before."]
 
 
 async def test_the_list_says_when_it_is_still_looking(make_app, link, monkeypatch):

@@ -12,6 +12,7 @@ from pagedchat.trace.saving import save_recording
 from pagedchat.tui.replay.app import ReplayApp
 from pagedchat.tui.replay.screen import ReplayScreen
 from tests.trace.recorded import RecordedEngine
+from tests.tui.whole_app import toasts
 
 STORY = [b"Once", b" upon", b" a", b" time", b",", b" the", b" boat", b" left", b" before", b" dawn", b".", b"\n"]
 
@@ -129,7 +130,7 @@ async def test_a_cut_recording_says_so(cut: Recording) -> None:
     app = ReplayApp(cut)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        assert [note.message for note in app._notifications] == ["The file was cut after step 90."]
+        assert toasts(app) == ["The file was cut after step 90."]
 
 
 async def test_leaving_ends_the_replay_or_goes_back(trace: Path) -> None:
