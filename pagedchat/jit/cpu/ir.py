@@ -285,6 +285,12 @@ class Function:
         """Of floats."""
         return self.call(left.kind, f"llvm.maxnum.{_suffix(left.kind)}", [left, right])
 
+    def magnitude(self, value: Value) -> Value:
+        """Of whole numbers; the lowest one stays as it is, which without a sign is right."""
+        name = f"llvm.abs.{_suffix(value.kind)}"
+        self._module.declare(value.kind, name, [value.kind, I1])
+        return self.assign(value.kind, f"call {value.kind} @{name}({value.kind} {value.name}, i1 false)")
+
     def unary(self, name: str, value: Value) -> Value:
         """One of LLVM's functions of a float: fabs, sqrt, rint, floor."""
         return self.call(value.kind, f"llvm.{name}.{_suffix(value.kind)}", [value])
@@ -363,6 +369,10 @@ class Function:
         self._lines.append(f"{label}:")
 
 
+_CONSTANTS = {"llvm.prefetch.p0": (1, 2, 3), "llvm.aarch64.hint": (0,)}
+"""Which arguments of LLVM's functions have to be constants; of all `llvm.abs` the second one."""
+
+
 class Module:
     """Functions that are compiled together."""
 
@@ -372,7 +382,7 @@ class Module:
 
     def declare(self, kind: str, name: str, arguments: Sequence[str]) -> None:
         """A function of LLVM's that is called."""
-        constant = {"llvm.prefetch.p0": (1, 2, 3), "llvm.aarch64.hint": (0,)}.get(name, ())
+        constant = (1,) if name.startswith("llvm.abs.") else _CONSTANTS.get(name, ())
         listed = (f"{each} immarg" if i in constant else each for i, each in enumerate(arguments))
         self._declared[name] = f"declare {kind} @{name}({', '.join(listed)})"
 

@@ -70,7 +70,7 @@ class CpuKernels:
     @property
     def has_prompts(self) -> bool:
         """Whether there are kernels of attention of many tokens."""
-        return is_wide(self.target)
+        return has_prompts(self.target)
 
     @property
     def has_long_products(self) -> bool:
@@ -85,7 +85,7 @@ class CpuKernels:
     @property
     def has_fast_bytes(self) -> bool:
         """Whether products of bytes are faster than those of floats by as much as bytes are smaller."""
-        return self.target.dot == "vnni512"
+        return self.target.is_x86
 
     @property
     def zero_of_8_bits(self) -> int:
@@ -114,22 +114,22 @@ def module_texts(target: CpuTarget) -> list[str]:
     write_attention(others)
     write_likely_columns(others)
     texts = [str(products), str(quantized), str(others)]
-    if is_wide(target):
+    if has_prompts(target):
         many = Module()
-        write_long_product(many)
-        write_prompt_attention(many)
+        write_long_product(many, target)
+        write_prompt_attention(many, target)
         texts.append(str(many))
     return texts
 
 
 def most_rows_of(target: CpuTarget) -> int:
     """See `CpuKernels.most_rows`: where registers are few, or there are matrix units, a library is soon faster."""
-    return 128 if is_wide(target) and "amx-bf16" not in target.features else FEW_ROWS
+    return 128 if target.has_wide_registers and "amx-bf16" not in target.features else FEW_ROWS
 
 
-def is_wide(target: CpuTarget) -> bool:
-    """Whether registers are as wide and as many as kernels of many rows want them."""
-    return target.has_wide_registers
+def has_prompts(target: CpuTarget) -> bool:
+    """Whether kernels of many rows are written for registers like its own."""
+    return target.is_x86
 
 
 def long_products_are_fast(target: CpuTarget) -> bool:
@@ -137,9 +137,11 @@ def long_products_are_fast(target: CpuTarget) -> bool:
     than what a library makes of the processor's instructions for bfloat16.
 
     Sapphire Rapids without its matrix units, one core, nothing but registers: 185 GFLOP/s in float32, 93 by
-    `vdpbf16ps`. Processors of AMD start one of those every cycle, and matrix units are faster than either.
+    `vdpbf16ps`. Processors of AMD that have it start one every cycle, and matrix units are faster than either. With
+    AVX2 there is no such instruction, and a library takes 7 times as long (Zen 3, 256 rows: 4.5 GMAC/s, and 34).
     """
-    return is_wide(target) and "amx-bf16" not in target.features and not target.name.startswith("znver")
+    has_better = target.has_wide_registers and target.name.startswith("znver")
+    return target.is_x86 and not has_better and "amx-bf16" not in target.features
 
 
 def tiles_are_fast(target: CpuTarget) -> bool:
@@ -148,7 +150,7 @@ def tiles_are_fast(target: CpuTarget) -> bool:
     Measured on a Zen 4 alone, one core, 128 rows: 104 GFLOP/s in float32 and 200 in bfloat16. oneDNN has 66 to 89
     and 181 to 200 there with weights as they are stored, 96 to 105 and 205 to 213 with a copy packed for itself.
     """
-    return is_wide(target) and target.name.startswith("znver")
+    return target.has_wide_registers and target.name.startswith("znver")
 
 
 def cpu_kernels() -> CpuKernels | None:

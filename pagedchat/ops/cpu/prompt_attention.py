@@ -3,8 +3,8 @@ softmax as in `attention`, whose cache, tables and queries it has.
 
 A unit is a tile for a KV head: a few tokens that follow each other, with all query heads that share it, 64
 queries in all. 48 keys at a time are turned over into `[head_dim, 48]`, in float32, and their values lie beside
-them; 8 queries then have their 8 times 48 scores in registers. Keys are taken from a multiple of 48 on: how a
-prompt is cut into steps changes no number.
+them; 8 queries then have their 8 times 48 scores in registers, or 4 of them 16 after 16 where registers are few and
+narrow. Keys are taken from a multiple of 48 on: how a prompt is cut into steps changes no number.
 
 Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
 cache, block tables (int64), tiles (int64 [num_tiles, 4]: first row, rows, row of the block tables, position of
@@ -12,7 +12,10 @@ the first token), num_heads, num_kv_heads, head_dim, block_size, ids in a row of
 a row's queries to the next one's, tokens that a token sees.
 """
 
+from typing import NamedTuple
+
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable, vector
+from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.attention import WIDEST_HEAD
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
@@ -21,17 +24,32 @@ from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, transpos
 QUERIES = 64
 """Of a unit, at most."""
 
-_GROUP, _KEYS = 8, 48
-"""Queries that are worked on together, and keys."""
+_KEYS = 48
+"""That are brought near together."""
 _VECTORS = _KEYS // LANES
 _LOWEST = -3.0e38
 
 
-def write_prompt_attention(module: Module) -> None:
+class _Shape(NamedTuple):
+    """What registers hold."""
+
+    group: int
+    """Queries that are worked on together."""
+    vectors: int
+    """Of 16 keys, whose scores they have together."""
+    values: int
+    """Vectors of 16 elements of their results."""
+
+
+_WIDE, _NARROW = _Shape(8, 3, 2), _Shape(4, 1, 1)
+
+
+def write_prompt_attention(module: Module, target: CpuTarget) -> None:
     """`prompt_attention_f32` and `prompt_attention_bf16`."""
+    shape = _WIDE if target.has_wide_registers else _NARROW
     for element in CACHE_ELEMENTS:
         f = module.function(f"prompt_attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
-        attention = _Attention(f, element)
+        attention = _Attention(f, element, shape)
         with f.loop(f.parameter("first"), f.parameter("last")) as unit:
             attention.write(unit)
         f.finish()
@@ -40,9 +58,9 @@ def write_prompt_attention(module: Module) -> None:
 class _Attention:
     """One unit after the other."""
 
-    def __init__(self, f: Function, element: str) -> None:
+    def __init__(self, f: Function, element: str, shape: _Shape) -> None:
         args = f.parameter("args")
-        self._f, self._element = f, element
+        self._f, self._element, self._shape = f, element, shape
         self._queries, self._output, self._keys, self._values, self._tables, self._tiles = (
             argument(f, args, i, PTR) for i in range(6)
         )
@@ -53,7 +71,7 @@ class _Attention:
         self._shared = self._num_heads // self._num_kv_heads
         self._near_keys, self._near_values = (f.buffer(FLOAT, _KEYS * WIDEST_HEAD) for _ in range(2))
         self._results = f.buffer(FLOAT, QUERIES * WIDEST_HEAD)
-        self._weights = f.buffer(FLOAT, _GROUP * _KEYS)
+        self._weights = f.buffer(FLOAT, shape.group * _KEYS)
         self._largest, self._totals = (f.buffer(FLOAT, QUERIES) for _ in range(2))
         self._starts, self._positions, self._places = (f.buffer(I64, QUERIES) for _ in range(3))
 
@@ -63,8 +81,9 @@ class _Attention:
         row, num_rows, sequence, position = (f.load(I64, f.at(tile, i, I64), aligned=8) for i in range(4))
         first_head = kv_head * self._shared
         num_queries = num_rows * self._shared
-        groups = (num_queries + (_GROUP - 1)) // _GROUP
-        self._begin(row, position, first_head, num_queries, groups * _GROUP)
+        group_size = self._shape.group
+        groups = (num_queries + (group_size - 1)) // group_size
+        self._begin(row, position, first_head, num_queries, groups * group_size)
         table = f.at(self._tables, sequence * self._table_stride, I64)
         end = position + num_rows
         lowest = position + 1 - self._window
@@ -72,7 +91,7 @@ class _Attention:
         with f.loop(lowest - lowest % _KEYS, end, _KEYS) as key:
             self._bring_near(table, key, end, kv_head)
             with f.loop(0, groups) as group:
-                self._add_group(group * _GROUP, key)
+                self._add_group(group * group_size, key)
         self._finish(row, first_head, num_queries)
 
     def _begin(self, row: Value, position: Value, first_head: Value, num_queries: Value, padded: Value) -> None:
@@ -111,20 +130,29 @@ class _Attention:
     def _add_group(self, first: Value, key: Value) -> None:
         f = self._f
         shrinks = [self._weigh(i, first + i, key, scores) for i, scores in enumerate(self._scores(first))]
-        pairs = self._head_dim - self._head_dim % (2 * LANES)
-        with f.loop(0, pairs, 2 * LANES) as k:
-            self._add_values(first, k, shrinks, 2)
-        with f.loop(pairs, self._head_dim, LANES) as k:
-            self._add_values(first, k, shrinks, 1)
+        width = self._shape.values
+        whole = self._head_dim - self._head_dim % (width * LANES)
+        with f.loop(0, whole, width * LANES) as k:
+            self._add_values(first, k, shrinks, width)
+        if width > 1:
+            with f.loop(whole, self._head_dim, LANES) as k:
+                self._add_values(first, k, shrinks, 1)
 
     def _scores(self, first: Value) -> list[list[Value]]:
-        """8 queries times 48 keys."""
+        """Some queries times 48 keys, in vectors of 16."""
         f = self._f
-        starts = [f.load(I64, f.at(self._starts, first + i, I64), aligned=8) for i in range(_GROUP)]
+        starts = [f.load(I64, f.at(self._starts, first + i, I64), aligned=8) for i in range(self._shape.group)]
         queries = [f.at(self._queries, start, FLOAT) for start in starts]
-        sums = [[f.variable(FLOATS, 0.0) for _ in range(_VECTORS)] for _ in queries]
+        parts = [self._scores_of(queries, j) for j in range(0, _VECTORS, self._shape.vectors)]
+        return [[each for its_scores in of_query for each in its_scores] for of_query in zip(*parts, strict=True)]
+
+    def _scores_of(self, queries: list[Value], part: int) -> list[list[Value]]:
+        """The same, times as many keys as registers are for."""
+        f = self._f
+        some = range(part, part + self._shape.vectors)
+        sums = [[f.variable(FLOATS, 0.0) for _ in some] for _ in queries]
         with f.loop(0, self._head_dim) as k:
-            keys = [f.load(FLOATS, f.at(self._near_keys, k * _KEYS + j * LANES, FLOAT), aligned=64) for j in _THREE]
+            keys = [f.load(FLOATS, f.at(self._near_keys, k * _KEYS + j * LANES, FLOAT), aligned=64) for j in some]
             _add_products(f, [f.at(query, k, FLOAT) for query in queries], keys, sums)
         return [[each.value for each in its_sums] for its_sums in sums]
 
@@ -162,7 +190,7 @@ class _Attention:
         f = self._f
         places = [
             [f.at(self._results, (first + i) * WIDEST_HEAD + k + j * LANES, FLOAT) for j in range(width)]
-            for i in range(_GROUP)
+            for i in range(self._shape.group)
         ]
         sums = [
             [f.variable(FLOATS, f.load(FLOATS, place, aligned=64) * shrink) for place in its_places]
@@ -173,7 +201,9 @@ class _Attention:
             values = [
                 f.load(FLOATS, f.at(self._near_values, at + j * LANES, FLOAT), aligned=64) for j in range(width)
             ]
-            _add_products(f, [f.at(self._weights, key + i * _KEYS, FLOAT) for i in range(_GROUP)], values, sums)
+            _add_products(
+                f, [f.at(self._weights, key + i * _KEYS, FLOAT) for i in range(self._shape.group)], values, sums
+            )
         for its_places, its_sums in zip(places, sums, strict=True):
             for place, each in zip(its_places, its_sums, strict=True):
                 f.store(each.value, place, aligned=64)

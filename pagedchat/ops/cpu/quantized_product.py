@@ -19,7 +19,7 @@ from pagedchat.jit.cpu.ir import FLOAT, HALF, I32, I64, PTR, Function, Module, V
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.dense_product import ROW_COUNTS, write_row_blocks
-from pagedchat.ops.cpu.dots import add_dots, digits_are_signed
+from pagedchat.ops.cpu.dots import add_dots, digits_are_signed, small_dots, sums_as_shorts
 
 TILE = 16
 """Columns of a unit."""
@@ -39,7 +39,7 @@ _LOW = 0x0F0F0F0F
 
 def write_quantized_product(module: Module, target: CpuTarget, bits: int, *, minimums: bool) -> None:
     """`int8`, `int4`, `int8_min` or `int4_min`."""
-    most = 8 if target.num_registers == 32 and target.register_bits == 512 else 2
+    most = 8 if target.has_wide_registers else 4
     counts = [count for count in ROW_COUNTS if count <= most]
     name = f"int{bits}_min" if minimums else f"int{bits}"
     for count in counts:
@@ -162,6 +162,9 @@ class _Block:
     def _add_piece(self, digits: list[Value], k: Value, dots: list[list[list[Variable]]], ahead: Value) -> None:
         f = self._f
         lines = PIECE // 4 if self._bits == 8 else PIECE // 8
+        if self._bits == 4 and sums_as_shorts(self._target):
+            self._add_small_piece(digits, k, dots, ahead)
+            return
         for line in range(lines):
             parts = [self._line(f.at(each, 64 * line, "i8"), ahead) for each in digits]
             for part in range(len(parts[0])):
@@ -171,6 +174,16 @@ class _Block:
                     for its_parts, its_dots in zip(parts, dots, strict=True):
                         chain = its_dots[i][four_idx % self._chains]
                         chain.value = add_dots(f, self._target, chain.value, its_parts[part], four)
+
+    def _add_small_piece(
+        self, digits: list[Value], k: Value, dots: list[list[list[Variable]]], ahead: Value
+    ) -> None:
+        f = self._f
+        for each, its_dots in zip(digits, dots, strict=True):
+            parts = [part for line in range(PIECE // 8) for part in self._line(f.at(each, 64 * line, "i8"), ahead)]
+            for row_input, chains in zip(self._inputs, its_dots, strict=True):
+                fours = [f.load(I32, f.at(row_input, k + 4 * i, "i8")) for i in range(len(parts))]
+                chains[0].value = chains[0].value + small_dots(f, parts, fours)
 
     def _line(self, at: Value, ahead: Value) -> list[Value]:
         """64 bytes of digits: of 8 bits 4 elements of each row, of 4 bits twice as many."""

@@ -97,6 +97,21 @@ def test_inputs_that_are_whole_steps_cost_nothing(kernels: CpuKernels, bits: int
     torch.testing.assert_close(CpuLinear(weight, kernels=kernels)(rows).double(), exact, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("num_rows", [1, 2, 4, 9])
+@pytest.mark.parametrize(("bits", "digit"), [(8, -128), (8, 127), (4, 0), (4, 15)])
+@pytest.mark.parametrize("number", [-127, 127])
+def test_largest_digits_times_largest_inputs_are_exact(
+    kernels: CpuKernels, bits: int, digit: int, number: int, num_rows: int
+) -> None:
+    group, columns, width = 32, 20, 96
+    digits = torch.full((columns, width), digit, dtype=torch.int8)
+    if bits == 4:
+        digits = torch.full((columns, width // 2), digit * 17, dtype=torch.uint8)
+    weight = QuantizedWeight(bits, group, digits, torch.ones(columns, width // group).half())
+    result = CpuLinear(weight, kernels=kernels)(torch.full((num_rows, width), float(number)))
+    assert (result == width * number * (digit if bits == 8 else digit - 8)).all()
+
+
 def test_scale_of_a_whole_row_gives_inputs_scales_of_shorter_groups(kernels: CpuKernels) -> None:
     weight = quantized(8, 896, 20, 896, minimums=False)
     linear = CpuLinear(weight, kernels=kernels)

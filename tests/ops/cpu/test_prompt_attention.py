@@ -60,19 +60,19 @@ class Text:
 
 
 @pytest.fixture
-def wide(kernels: CpuKernels) -> CpuKernels:
+def able(kernels: CpuKernels) -> CpuKernels:
     if not kernels.has_prompts:
-        pytest.skip("registers are not as wide")
+        pytest.skip("no kernels of prompts for such a processor")
     return kernels
 
 
 @pytest.mark.parametrize("element", TYPES)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "before", "tokens", "window"), SHAPES)
 def test_attention_is_within_rounding(
-    wide: CpuKernels, heads: int, kv_heads: int, head_dim: int, before: int, tokens: int, window: int, element: str
+    able: CpuKernels, heads: int, kv_heads: int, head_dim: int, before: int, tokens: int, window: int, element: str
 ) -> None:
     text = Text(heads, kv_heads, head_dim, before + tokens, TYPES[element])
-    result = text.attended(wide, element, before, before + tokens, window)
+    result = text.attended(able, element, before, before + tokens, window)
     exact = text.exact(before, before + tokens, window)
     # A score is off by its products' rounding, which is a factor of its weight; values are some units large.
     largest = (text.rows.double().norm(dim=-1).max() * text.keys.double().norm(dim=-1).max()).item()
@@ -80,9 +80,9 @@ def test_attention_is_within_rounding(
 
 
 @pytest.mark.parametrize("window", [ALL, 50])
-def test_numbers_are_the_same_however_a_prompt_is_cut(wide: CpuKernels, window: int) -> None:
+def test_numbers_are_the_same_however_a_prompt_is_cut(able: CpuKernels, window: int) -> None:
     text = Text(6, 2, 64, 130, torch.bfloat16)
-    whole = text.attended(wide, "bf16", 0, 130, window)
+    whole = text.attended(able, "bf16", 0, 130, window)
     cuts = [0, 1, 20, 48, 97, 130]
-    pieces = [text.attended(wide, "bf16", *cut, window) for cut in pairwise(cuts)]
+    pieces = [text.attended(able, "bf16", *cut, window) for cut in pairwise(cuts)]
     assert torch.equal(torch.cat(pieces), whole)
