@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from pagedchat.cache_events import BlockAllocated, CacheEvent, SequenceExtended, SequenceOpened, SequenceScheduled
 from pagedchat.events import (
@@ -74,12 +75,20 @@ class FakeEngineLink:
     async def events(self) -> AsyncIterator[EngineEvent]:
         while (event := await self._events.get()) is not None:
             yield event
+            self._events.task_done()
 
     async def close(self) -> None:
         self.closed = True
         self._events.put_nowait(None)
 
     # --- what the test says -------------------------------------------------------------------------
+
+    async def heard(self) -> None:
+        """Wait until all that was said has been taken in, where somebody listens; a busy machine takes its time."""
+        if self.started and not self.closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await self._events.join()
 
     def say(self, *events: EngineEvent) -> None:
         for event in events:

@@ -11,7 +11,7 @@ from pagedchat.history.place import FILE_NAME
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.kit.front_screens import ConfirmScreen
 from tests.fakes_tui import READY, FakeEngineLink
-from tests.tui.whole_app import WIDE, pane, settle, toasts, write
+from tests.tui.whole_app import WIDE, pane, settle, toasts, until, write
 
 PATIENCE = 20
 
@@ -116,8 +116,7 @@ async def test_what_is_wrong_with_the_history_is_on_the_screen_and_chats_go_on(s
     app, link = start()
     async with app.run_test(size=WIDE, notifications=True) as pilot:
         await settle(pilot)
-        await pilot.pause(0.6)
-        assert any("The history was damaged" in message for message in toasts(app))
+        await until(pilot, lambda: any("The history was damaged" in message for message in toasts(app)))
         await write(pilot, "Hi")
         await pilot.press("enter")
         link.reply(link.generates()[-1], "Hello")

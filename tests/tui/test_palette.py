@@ -2,7 +2,7 @@
 
 from pagedchat.tui.palette import _OTHER_WORDS, PaletteCommands
 from tests.fakes_tui import READY
-from tests.tui.whole_app import settle
+from tests.tui.whole_app import settle, until
 
 
 def test_every_action_is_in_the_palette(make_app):
@@ -57,5 +57,7 @@ async def test_the_palette_uses_them(make_app):
     app = make_app()
     async with app.run_test() as pilot:
         await pilot.press("ctrl+p", *"colour")
-        await pilot.pause(0.3)
-        assert "Theme" in str([option.prompt for option in app.screen.query_one("CommandList")._options])
+        await until(
+            pilot,
+            lambda: "Theme" in str([option.prompt for option in app.screen.query_one("CommandList")._options]),
+        )

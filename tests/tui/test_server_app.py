@@ -32,7 +32,7 @@ from pagedchat.tui.kit.picker import Picker
 from pagedchat.tui.models import named
 from tests.fakes_tui import READY, FakeEngineLink
 from tests.misbehaving_server import MisbehavingServer
-from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts, write
+from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts, until, write
 
 LAB = ServerAddress("lab", "http://lab:8000/v1", is_named=True)
 CLOUD = ServerAddress("cloud", "https://cloud/v1", is_named=True)
@@ -574,22 +574,19 @@ async def test_the_whole_way_to_a_server_that_cuts_and_back():
         app = PagedChatApp(there, options, PromptHistory())
         async with app.run_test(size=WIDE) as pilot:
             await until(pilot, lambda: app.view.server is not None)
+            await settle(pilot)
             await typed(pilot, "cut")
             await until(pilot, lambda: app.desk.chats[0].can_go_on)
+            await settle(pilot)
             assert "lab ended the stream in the middle of the reply." in words(pane(app, 1))
             await typed(pilot, "/continue")
             await until(pilot, lambda: not app.desk.chats[0].busy)
+            await settle(pilot)
             assert app.desk.chats[0].last_reply == "This reply is cut and on it goes."
             await until(pilot, lambda: app.view.server.figures is not None)
+            await settle(pilot)
             assert "cache 30%" in header(app)
         await there.close()
-
-
-async def until(pilot, holds):
-    async with asyncio.timeout(20):
-        while not holds():
-            await pilot.pause(0.01)
-    await settle(pilot)
 
 
 # --- pictures -----------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """What tests of the whole program do with it: let events through, write, find panes, read what is drawn."""
 
 import asyncio
+import time
 
 from pagedchat.tui.chat.chat_pane import ChatPane
-from tests.fakes_tui import READY, prefill
+from tests.fakes_tui import READY, FakeEngineLink, prefill
 
 STORY = (
     "The boat left before dawn, and nobody on the quay looked up. 海の上で 🌊 it rained; the bells rang for others."
@@ -14,6 +15,7 @@ WIDE = (120, 40)
 async def settle(pilot):
     """Let events through and have them drawn, without waiting for the timer."""
     await pilot.pause()
+    await heard(pilot.app)
     for _ in range(30):
         await asyncio.sleep(0)
     pilot.app.redraw()
@@ -47,7 +49,23 @@ def toasts(app):
     return [notice.message for notice in getattr(app._notifications, "given", ())]
 
 
+async def heard(app):
+    """Wait until an app has taken in all that its engines have said."""
+    for group in getattr(app, "groups", ()):
+        if isinstance(group.link, FakeEngineLink):
+            await group.link.heard()
+
+
+async def until(pilot, holds, patience=20):
+    """Wait for something that a thread or a clock brings about, and let it be drawn."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < deadline, drawn(pilot.app.screen)
+        await pilot.pause(0.01)
+
+
 async def draw(pilot):
+    await heard(pilot.app)
     await pilot.pause(0.05)
     pilot.app.redraw()
     await pilot.pause()

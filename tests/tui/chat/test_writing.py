@@ -10,7 +10,7 @@ from pagedchat.tui.chat.foot_line import CommandHints
 from pagedchat.tui.kit import editor
 from pagedchat.tui.kit.picker import Picker
 from tests.tui.commands.test_commands import command, complaint
-from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts
+from tests.tui.whole_app import WIDE, drawn, pane, settle, toasts, until
 
 
 @pytest.fixture
@@ -25,9 +25,11 @@ def folder(tmp_path, monkeypatch):
 
 
 async def type_in(pilot, text):
-    pane(pilot.app, 1).composer.insert(text)
+    composer = pane(pilot.app, 1).composer
+    composer.insert(text)
     await pilot.pause()
-    await pilot.pause(0.1)  # for the thread that looks for files
+    await until(pilot, lambda: not (composer._files.wants_list or composer._files._listing))
+    await pilot.pause()
 
 
 # --- files ----------------------------------------------------------------------------------------------

@@ -1,8 +1,5 @@
 """The list of past chats, over the whole program and a real history."""
 
-import asyncio
-import time
-
 import pytest
 
 from pagedchat.chat.prompt_history import PromptHistory
@@ -14,7 +11,7 @@ from pagedchat.tui.history.chat_list import ChatList
 from pagedchat.tui.history.screen import HistoryScreen
 from tests.fakes_tui import READY, FakeEngineLink
 from tests.history.histories import close_history, open_history, record, said
-from tests.tui.whole_app import WIDE, drawn, pane, settle, write
+from tests.tui.whole_app import WIDE, drawn, pane, settle, until, write
 
 PATIENCE = 20
 
@@ -44,14 +41,6 @@ async def pilot(tmp_path, tales):
         await settle(pilot)
         yield pilot
     history.thread.close()
-
-
-async def until(pilot, holds):
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, drawn(pilot.app.screen)
-        await asyncio.sleep(0.01)
-        await pilot.pause()
 
 
 def listed(pilot):

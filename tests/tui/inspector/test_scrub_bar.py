@@ -7,7 +7,7 @@ from pagedchat.tui.inspector.scrub_bar import ScrubBar
 from pagedchat.tui.messages import StepChosen
 from pagedchat.view.past.time_travel import TimeTravel
 from tests.trace.recorded import RecordedEngine
-from tests.tui.whole_app import toasts
+from tests.tui.whole_app import toasts, until
 
 
 class BarApp(App[None]):
@@ -126,12 +126,10 @@ async def test_click_and_drag(run: RecordedEngine) -> None:
         await pilot.pause()
         left, right = bar._track.start + 1, bar._track.stop  # the widget's padding is one cell
         await pilot.click(bar, offset=(left, 0))
-        await pilot.pause(0.1)
-        assert app.asked == [0]
+        await until(pilot, lambda: app.asked == [0])
         await pilot.mouse_down(bar, offset=(bar._track.start + 1 + len(bar._track) // 2, 0))
         await pilot.hover(bar, offset=(59, 0))
-        await pilot.pause(0.1)
-        assert app.asked[-1] is None
+        await until(pilot, lambda: app.asked[-1] is None)
         await pilot.mouse_up(bar, offset=(right, 0))
         await pilot.pause(0.1)
         asked = list(app.asked)
