@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, transposed
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, load_lanes, store_lanes, transposed
 
 TILE_COLUMNS, TILE_ROWS = 48, 256
 """Of a unit, at most."""
@@ -167,13 +167,23 @@ class _Product:
         with f.loop(0, num_rows) as i:
             for j in range(_VECTORS):
                 at = column + j * LANES
-                sums = f.load(FLOATS, f.at(self._sums, i * TILE_COLUMNS + j * LANES, FLOAT), aligned=64)
-                place = f.at(self._output, (row + i) * self._y_stride + at, FLOAT)
-                mask = f.first_lanes(self._out_features - at, LANES)
-                result = f.variable(FLOATS, sums)
-                with f.when(self._adds.differs(0)):
-                    result.value = result.value + f.load_some(FLOATS, place, mask)
-                f.store_some(result.value, place, mask)
+                left = self._out_features - at
+                if self._shape is _WIDE:
+                    self._finish_vector(row, i, j, at, f.first_lanes(left, LANES))
+                    continue
+                with f.when(left >= LANES):  # see `quantized_product`: masks are slow
+                    self._finish_vector(row, i, j, at, None)
+                with f.when(left < LANES):
+                    self._finish_vector(row, i, j, at, f.first_lanes(left, LANES))
+
+    def _finish_vector(self, row: Value, i: Value, part: int, column: Value, mask: Value | None) -> None:
+        f = self._f
+        sums = f.load(FLOATS, f.at(self._sums, i * TILE_COLUMNS + part * LANES, FLOAT), aligned=64)
+        place = f.at(self._output, (row + i) * self._y_stride + column, FLOAT)
+        result = f.variable(FLOATS, sums)
+        with f.when(self._adds.differs(0)):
+            result.value = result.value + load_lanes(f, place, mask)
+        store_lanes(f, result.value, place, mask)
 
 
 def _at_most(f: Function, number: Value, limit: Value | int) -> Value:

@@ -20,6 +20,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.dense_product import ROW_COUNTS, write_row_blocks
 from pagedchat.ops.cpu.dots import add_dots, digits_are_signed, small_dots, sums_as_shorts
+from pagedchat.ops.cpu.vectors import load_lanes, store_lanes
 
 TILE = 16
 """Columns of a unit."""
@@ -207,17 +208,27 @@ class _Block:
 
     def _store(self, column: Value, sums: list[Variable]) -> None:
         f = self._f
-        mask = f.first_lanes(self._out_features - column, TILE)
+        left = self._out_features - column
+        if self._target.has_wide_registers:
+            self._store_columns(column, sums, f.first_lanes(left, TILE))
+            return
+        with f.when(left >= TILE):  # with AVX2 a store under a mask takes as long as twenty without one
+            self._store_columns(column, sums, None)
+        with f.when(left < TILE):
+            self._store_columns(column, sums, f.first_lanes(left, TILE))
+
+    def _store_columns(self, column: Value, sums: list[Variable], mask: Value | None) -> None:
+        f = self._f
         bias = f.variable(_FLOATS, 0.0)
         with f.when(self._bias.differs(0)):
             at = f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT)
-            bias.value = f.load_some(_FLOATS, at, mask)
+            bias.value = load_lanes(f, at, mask)
         for i, total in enumerate(sums):
             place = f.at(self._output, self._y_stride * i + column, FLOAT)
             result = f.variable(_FLOATS, total.value + bias.value)
             with f.when(self._adds.differs(0)):
-                result.value = result.value + f.load_some(_FLOATS, place, mask)
-            f.store_some(result.value, place, mask)
+                result.value = result.value + load_lanes(f, place, mask)
+            store_lanes(f, result.value, place, mask)
 
 
 _HALVES = vector(TILE, HALF)

@@ -20,6 +20,19 @@ _TERMS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Of the series of the exponential, the highest power first; below ln(2) / 2 what is left out is under 2e-7."""
 
 
+def load_lanes(f: Function, at: Value, mask: Value | None) -> Value:
+    """16 floats, or those that a mask says, and zeros."""
+    return f.load(FLOATS, at, aligned=4) if mask is None else f.load_some(FLOATS, at, mask)
+
+
+def store_lanes(f: Function, floats: Value, at: Value, mask: Value | None) -> None:
+    """All 16, or those that a mask says."""
+    if mask is None:
+        f.store(floats, at, aligned=4)
+    else:
+        f.store_some(floats, at, mask)
+
+
 def exponential(f: Function, x: Value) -> Value:
     """e to the power of x; of what is out of range the bound's. Relative error below 4e-7."""
     x = f.largest(x, f.constant(FLOATS, _LEAST))
