@@ -35,7 +35,6 @@ class ForeignLibrary:
     def __init__(self, text: str, target: CpuTarget, cache: ObjectCache) -> None:
         self.was_kept = True
         found = _KERNEL.findall(text)
-        self._addresses = {name: _FIRST_ADDRESS + len(_names) + i for i, name in enumerate(found)}
         if found and found[0] not in _names:
             _names.extend(found)
             key = cache_key(text, target)
@@ -44,8 +43,7 @@ class ForeignLibrary:
                 self.was_kept, compiled = False, compile_object(text, target)
                 cache.put(key, compiled)
             _objects.append(compiled)
-        else:
-            self._addresses = {name: _FIRST_ADDRESS + _names.index(name) for name in found}
+        self._addresses = {name: _FIRST_ADDRESS + _names.index(name) for name in found}
 
     def address(self, name: str) -> int:
         """Of a kernel.

@@ -369,10 +369,6 @@ class Function:
         self._lines.append(f"{label}:")
 
 
-_CONSTANTS = {"llvm.prefetch.p0": (1, 2, 3), "llvm.aarch64.hint": (0,)}
-"""Which arguments of LLVM's functions have to be constants; of all `llvm.abs` the second one."""
-
-
 class Module:
     """Functions that are compiled together."""
 
@@ -382,7 +378,7 @@ class Module:
 
     def declare(self, kind: str, name: str, arguments: Sequence[str]) -> None:
         """A function of LLVM's that is called."""
-        constant = (1,) if name.startswith("llvm.abs.") else _CONSTANTS.get(name, ())
+        constant = {"llvm.prefetch.p0": (1, 2, 3), "llvm.aarch64.hint": (0,), "llvm.abs.v32i8": (1,)}.get(name, ())
         listed = (f"{each} immarg" if i in constant else each for i, each in enumerate(arguments))
         self._declared[name] = f"declare {kind} @{name}({', '.join(listed)})"
 

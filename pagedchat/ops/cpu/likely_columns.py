@@ -14,7 +14,7 @@ an element exact inputs are rounded (the bits of a float), marks (uint8 [columns
 
 from pagedchat.jit.cpu.ir import FLOAT, I8, I16, I32, I64, PTR, Function, Module, Value, vector
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.vectors import FLOATS, LANES
+from pagedchat.ops.cpu.vectors import FLOATS, LANES, load_lanes
 
 SLACK = 2.0**-7
 """Of the largest number."""
@@ -59,8 +59,7 @@ class _LikelyColumns:
             """Numbers, and by how much they may be off."""
 
             def read(at: Value) -> Value:
-                at = f.at(at, column, FLOAT)
-                return f.load(FLOATS, at, aligned=4) if lanes is None else f.load_some(FLOATS, at, lanes)
+                return load_lanes(f, f.at(at, column, FLOAT), lanes)
 
             return read(numbers), f.fma(read(self._lengths), of_lengths, read(self._lost) * of_lost)
 

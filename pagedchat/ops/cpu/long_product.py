@@ -16,12 +16,13 @@ Arguments: weight (bfloat16 [out_features, in_features]), input, output, bias or
 in_features, num_rows, elements of an input row, elements of an output row, 1 to add to what the output holds.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, load_lanes, store_lanes, transposed
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, by_columns, load_lanes, store_lanes, transposed
 
 TILE_COLUMNS, TILE_ROWS = 48, 256
 """Of a unit, at most."""
@@ -52,7 +53,7 @@ _WIDE, _NARROW = _Shape(8, 3, 512), _Shape(6, 1, 256)
 def write_long_product(module: Module, target: CpuTarget) -> None:
     """`long_bf16`."""
     f = module.function("long_bf16", [("args", PTR), ("first", I64), ("last", I64)])
-    product = _Product(f, _WIDE if target.has_wide_registers else _NARROW)
+    product = _Product(f, target)
     with f.loop(f.parameter("first"), f.parameter("last")) as unit:
         product.write(unit)
     f.finish()
@@ -61,9 +62,10 @@ def write_long_product(module: Module, target: CpuTarget) -> None:
 class _Product:
     """One unit after the other."""
 
-    def __init__(self, f: Function, shape: _Shape) -> None:
+    def __init__(self, f: Function, target: CpuTarget) -> None:
         args = f.parameter("args")
-        self._f, self._shape = f, shape
+        shape = _WIDE if target.has_wide_registers else _NARROW
+        self._f, self._target, self._shape = f, target, shape
         self._weight, self._rows, self._output = (argument(f, args, i, PTR) for i in range(3))
         self._bias = argument(f, args, 3)
         self._out_features, self._in_features, self._num_rows = (argument(f, args, i) for i in (4, 5, 6))
@@ -167,14 +169,8 @@ class _Product:
         with f.loop(0, num_rows) as i:
             for j in range(_VECTORS):
                 at = column + j * LANES
-                left = self._out_features - at
-                if self._shape is _WIDE:
-                    self._finish_vector(row, i, j, at, f.first_lanes(left, LANES))
-                    continue
-                with f.when(left >= LANES):  # see `quantized_product`: masks are slow
-                    self._finish_vector(row, i, j, at, None)
-                with f.when(left < LANES):
-                    self._finish_vector(row, i, j, at, f.first_lanes(left, LANES))
+                finish = partial(self._finish_vector, row, i, j, at)
+                by_columns(f, self._target, self._out_features - at, finish)
 
     def _finish_vector(self, row: Value, i: Value, part: int, column: Value, mask: Value | None) -> None:
         f = self._f

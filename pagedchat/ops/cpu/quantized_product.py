@@ -20,7 +20,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.dense_product import ROW_COUNTS, write_row_blocks
 from pagedchat.ops.cpu.dots import add_dots, digits_are_signed, small_dots, sums_as_shorts
-from pagedchat.ops.cpu.vectors import load_lanes, store_lanes
+from pagedchat.ops.cpu.vectors import by_columns, load_lanes, store_lanes
 
 TILE = 16
 """Columns of a unit."""
@@ -207,15 +207,8 @@ class _Block:
             total.value = f.fma(self._halves(minimums, group), each, total.value)
 
     def _store(self, column: Value, sums: list[Variable]) -> None:
-        f = self._f
         left = self._out_features - column
-        if self._target.has_wide_registers:
-            self._store_columns(column, sums, f.first_lanes(left, TILE))
-            return
-        with f.when(left >= TILE):  # with AVX2 a store under a mask takes as long as twenty without one
-            self._store_columns(column, sums, None)
-        with f.when(left < TILE):
-            self._store_columns(column, sums, f.first_lanes(left, TILE))
+        by_columns(self._f, self._target, left, lambda mask: self._store_columns(column, sums, mask))
 
     def _store_columns(self, column: Value, sums: list[Variable], mask: Value | None) -> None:
         f = self._f

@@ -23,7 +23,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import RUN, argument, bf16_element, rounded_run
 from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, rounded
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, load_lanes, rounded
 
 NORMS = ("rms", "layer")
 _LEAST = 1e-36
@@ -61,10 +61,7 @@ class _Rows:
 
     def load(self, base: Value, at: Value, mask: Value | None) -> Value:
         """Of floats."""
-        address = self.f.at(base, at, FLOAT)
-        if mask is None:
-            return self.f.load(FLOATS, address, aligned=4)
-        return self.f.load_some(FLOATS, address, mask)
+        return load_lanes(self.f, self.f.at(base, at, FLOAT), mask)
 
 
 def _plain(rows: _Rows, row: Value) -> _Source:
