@@ -18,6 +18,7 @@ def arrival_counters(device: torch.device, count: int, purpose: Purpose = "atten
 
     Each stream has its own, as launches of different streams may run side by side. All CUDA graphs of a device
     share one, made before the first capture, since what is captured only runs on replay; replay them one at a time.
+    That one stays for as long as the process: graphs know where it is.
 
     Args:
         device: a GPU.
@@ -30,8 +31,12 @@ def arrival_counters(device: torch.device, count: int, purpose: Purpose = "atten
     if counters is not None and len(counters) >= count:
         return counters
     if capturing:
-        return torch.zeros(count, dtype=torch.int32, device=device)  # belongs to the graph, zeroed by it
-    for which in (stream, _CAPTURED):
-        key = device.index, which, purpose
-        _counters[key] = torch.zeros(max(count, _MIN_COUNTERS), dtype=torch.int32, device=device)
-    return _counters[device.index, stream, purpose]
+        return _zeros(count, device)  # belongs to the graph, zeroed by it
+    if (device.index, _CAPTURED, purpose) not in _counters:
+        _counters[device.index, _CAPTURED, purpose] = _zeros(max(count, _MIN_COUNTERS), device)
+    counters = _counters[device.index, stream, purpose] = _zeros(max(count, _MIN_COUNTERS), device)
+    return counters
+
+
+def _zeros(count: int, device: torch.device) -> torch.Tensor:
+    return torch.zeros(count, dtype=torch.int32, device=device)
