@@ -219,7 +219,8 @@ class EngineLoop:
 
     def _seconds_of_gathering(self) -> float:
         """How long a first step is to be waited for, because there will be more for it."""
-        return 0.0 if self._core.scheduler.queues.running else self._gathering.seconds()
+        queues = self._core.scheduler.queues
+        return 0.0 if queues.running else self._gathering.seconds(len(queues.waiting))
 
     def step(self) -> None:
         """Run one step and publish what is due."""

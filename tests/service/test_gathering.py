@@ -14,18 +14,18 @@ from tests.service.test_programs import add
 def test_what_is_told_of_again_is_awaited_no_longer_than_the_first_ones() -> None:
     clock = FakeClock(7.0)
     gathering = Gathering(clock)
-    assert gathering.seconds() == 0.0
+    assert gathering.seconds(1) == 0.0
     gathering.hear(5)
     clock.advance(LONGEST / 2)
     gathering.hear(9)
-    assert gathering.seconds() == pytest.approx(LONGEST / 2)
+    assert gathering.seconds(1) == pytest.approx(LONGEST / 2)
     clock.advance(LONGEST)
-    assert gathering.seconds() == 0.0
+    assert gathering.seconds(1) == 0.0
     gathering.hear(4)  # though nobody has said that those before have come
-    assert gathering.seconds() == pytest.approx(LONGEST)
+    assert gathering.seconds(1) == pytest.approx(LONGEST)
     gathering.hear(0)
     gathering.hear(1)
-    assert gathering.seconds() == pytest.approx(LONGEST)
+    assert gathering.seconds(1) == pytest.approx(LONGEST)
 
 
 def sizes(rig: EngineRig) -> list[int]:
@@ -42,13 +42,24 @@ def test_requests_that_are_read_together_have_their_first_step_together() -> Non
     rig = EngineRig()
     for number in range(4):
         turn(rig, add(number, f"{number} is asked", max_tokens=2))
-    turn(rig, cmd.Coming(2))
+    turn(rig, cmd.Coming(3))
     assert turn(rig) == pytest.approx(LONGEST)
     rig.clock.advance(LONGEST / 2)
-    for number in range(4, 6):
+    for number in range(4, 7):
         turn(rig, add(number, f"{number} is asked", max_tokens=2))
-    assert turn(rig) == pytest.approx(LONGEST / 2)
+        assert turn(rig) == (pytest.approx(LONGEST / 2) if number < 5 else 0.0)
     turn(rig, cmd.Coming(0))
+    assert turn(rig) == 0.0
+    assert sizes(rig) == [6, 7, 1]
+
+
+def test_many_do_not_wait_for_half_as_many() -> None:
+    rig = EngineRig()
+    for number in range(6):
+        turn(rig, add(number, f"{number} is asked", max_tokens=2))
+    turn(rig, cmd.Coming(4))
+    assert turn(rig) == pytest.approx(LONGEST)
+    turn(rig, cmd.Coming(3))
     assert turn(rig) == 0.0
     assert sizes(rig) == [6]
 
