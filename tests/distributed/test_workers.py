@@ -16,7 +16,7 @@ import pytest
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.distributed.messages import Join, NewBatch
 from pagedchat.distributed.runner import DistributedRunner
-from pagedchat.distributed.workers import Workers, meeting_folder
+from pagedchat.distributed.workers import Workers
 from pagedchat.errors import DeviceError
 
 ENTRY = (sys.executable, "-m", "tests.distributed.fake_worker")
@@ -28,11 +28,17 @@ Start = Callable[..., Workers]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     made: list[Workers] = []
 
     def start(what: str = "", size: int = 3, **arguments: object) -> Workers:
-        join = Join(EngineConfig(model=ModelConfig(model=what or "m")), True, 0, size, meeting_folder())
+        join = Join(
+            EngineConfig(model=ModelConfig(model=what or "m")),
+            True,
+            0,
+            size,
+            str(tmp_path_factory.mktemp("meeting")),
+        )
         made.append(Workers(join, entry=ENTRY, **arguments))  # type: ignore[arg-type]
         return made[-1]
 
@@ -178,9 +184,9 @@ OWNER = f"""
 import sys, time
 from pagedchat.config import EngineConfig, ModelConfig
 from pagedchat.distributed.messages import Join
-from pagedchat.distributed.workers import Workers, meeting_folder
+from pagedchat.distributed.workers import Workers
 if __name__ == "__main__":
-    join = Join(EngineConfig(model=ModelConfig(model="m")), True, 0, 3, meeting_folder())
+    join = Join(EngineConfig(model=ModelConfig(model="m")), True, 0, 3, sys.argv[1])
     workers = Workers(join, entry={ENTRY!r})
     workers.wait_loaded()
     print(*workers.pids, flush=True)
@@ -193,7 +199,7 @@ def test_no_rank_outlives_its_engine_not_even_a_stopped_one(tmp_path: Path) -> N
     script = tmp_path / "owner.py"
     script.write_text(OWNER)
     owner = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True,
+        [sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert owner.stdout is not None
