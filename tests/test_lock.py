@@ -52,7 +52,7 @@ def version(pin: Requirement) -> str:
     return str(pin.specifier).removeprefix("==")
 
 
-@pytest.mark.parametrize("dependency", map(Requirement, PROJECT["dependencies"]), ids=lambda found: found.name)
+@pytest.mark.parametrize("dependency", [*map(Requirement, PROJECT["dependencies"])], ids=lambda found: found.name)
 def test_every_dependency_is_locked_within_its_range_wherever_it_is_wanted(dependency: Requirement) -> None:
     for place in PLACES:
         if dependency.marker is None or dependency.marker.evaluate(place):

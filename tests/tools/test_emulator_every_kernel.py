@@ -64,7 +64,7 @@ def runs() -> Iterator[ParameterSet]:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("case", "seed", "side"), runs())
+@pytest.mark.parametrize(("case", "seed", "side"), list(runs()))
 def test_a_kernel_makes_what_torch_makes(case: OpCase, seed: int, side: Side) -> None:
     expected = case.run()
     with FencedTensors(side), kernels_on_cpu(seed=seed, num_multiprocessors=FEW_MULTIPROCESSORS) as emulated:

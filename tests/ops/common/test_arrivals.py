@@ -64,5 +64,7 @@ def test_graphs_recorded_on_several_streams_of_a_gpu_share_them() -> None:
             arrival_counters(device, 8)  # a step is tried out before it is recorded
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream):
-                found.append(arrival_counters(device, 8).data_ptr())
+                counters = arrival_counters(device, 8)
+                counters.zero_()
+        found.append(counters.data_ptr())
     assert len(set(found)) == 1

@@ -52,7 +52,7 @@ def in_turns() -> Iterator[ParameterSet]:
                 yield pytest.param(form, *shape, dtype, place, marks=marks, id=name)
 
 
-@pytest.mark.parametrize(("form", "in_features", "out_features", "dtype", "where"), in_turns())
+@pytest.mark.parametrize(("form", "in_features", "out_features", "dtype", "where"), list(in_turns()))
 def test_agrees_with_the_definition(
     form: str, in_features: int, out_features: int, dtype: torch.dtype, where: str
 ) -> None:
