@@ -324,11 +324,18 @@ class BlockManager:
     # --- inside -------------------------------------------------------------------------------------
 
     def _append_blocks(self, seq: Sequence, count: int) -> None:
-        block_ids = self.pool.take_free(count)
-        seq.block_table += block_ids
-        self.events += [ev.BlockAllocated(seq.seq_id, block_id) for block_id in block_ids]
-        for _ in range(count - len(block_ids)):
-            self._append_block(seq)
+        """As many free blocks as there are, and cached ones, the oldest first, for the others."""
+        free = self.pool.take_free(count)
+        self.events += [ev.BlockAllocated(seq.seq_id, block_id) for block_id in free]
+        seq.block_table += free
+        if len(free) == count:
+            return
+        cached = self.pool.take_cached(count - len(free))
+        for block_id in cached:
+            self.cache.remove(block_id)
+            self.events += (ev.BlockEvicted(block_id, "room"), ev.BlockAllocated(seq.seq_id, block_id))
+        self.num_evictions += len(cached)
+        seq.block_table += cached
 
     def _append_block(self, seq: Sequence) -> None:
         block_id = self.allocate()

@@ -16,6 +16,7 @@ sequences, tokens or hashes; whether a block is findable it is told. Host memory
 
 from collections import OrderedDict
 from collections.abc import Container, Iterable
+from itertools import islice
 
 
 class BlockPool:
@@ -76,6 +77,18 @@ class BlockPool:
         block_ids.reverse()
         del self.free_blocks[start:]
         for block_id in block_ids:
+            self.ref_counts[block_id] = 1
+        self.num_references += len(block_ids)
+        self.num_in_use += len(block_ids)
+        self.changed.update(block_ids)
+        return block_ids
+
+    def take_cached(self, count: int) -> list[int]:
+        """The `count` least recently used cached blocks, of which there must be so many; the same as `evict` and
+        `take` for each where none is free. The caller forgets their hashes."""
+        block_ids = list(islice(self.cached_blocks, count))
+        for block_id in block_ids:
+            del self.cached_blocks[block_id]
             self.ref_counts[block_id] = 1
         self.num_references += len(block_ids)
         self.num_in_use += len(block_ids)

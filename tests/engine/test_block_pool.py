@@ -49,6 +49,20 @@ def test_free_blocks_are_taken_together_as_one_by_one() -> None:
     check_pool(all_at_once)
 
 
+def test_cached_blocks_are_taken_together_as_one_by_one() -> None:
+    pools = one, all_at_once = BlockPool(4), BlockPool(4)
+    for pool in pools:
+        pool.take_free(4)
+        pool.drop_all([2, 0, 3], {0, 2, 3})
+    taken = []
+    for _ in range(2):
+        one.evict(one.oldest_cached)
+        taken.append(one.take())
+    assert all_at_once.take_cached(2) == taken == [2, 0]
+    assert vars(one) == vars(all_at_once)
+    check_pool(all_at_once)
+
+
 def test_blocks_are_dropped_together_as_one_by_one() -> None:
     pools = BlockPool(6), BlockPool(6)
     for pool in pools:
