@@ -45,6 +45,19 @@ def small_dots(f: Function, weights: list[Value], inputs: list[Value]) -> Value:
     return f.lanes(halves[0], range(_LANES), halves[1])
 
 
+def pair_dots(f: Function, weights: Value, inputs: Value) -> Value:
+    """In each lane four weights times four inputs, by AVX2: it multiplies bytes without a sign by bytes with one,
+    and two products at a time fit a short if the former are no more than 128: weights give their signs to inputs.
+
+    Args:
+        f: where the instructions go.
+        weights, inputs: `<8 x i32>`, four signed bytes in each, the latter from -127 to 127.
+    """
+    digits, numbers = (f.convert("bitcast", each, _HALF_BYTES) for each in (weights, inputs))
+    signed = f.call(_HALF_BYTES, "llvm.x86.avx2.psign.b", [numbers, digits])
+    return _summed_in_pairs(f, f.call(_SHORTS, _IN_PAIRS, [f.magnitude(digits), signed]))
+
+
 def add_dots(f: Function, target: CpuTarget, total: Value, weights: Value, inputs: Value) -> Value:
     """`total` plus, in each lane, four weights times four inputs.
 
@@ -62,7 +75,7 @@ def add_dots(f: Function, target: CpuTarget, total: Value, weights: Value, input
     if target.dot == "vnni":
         return _in_parts(f, total, weights, f.splat(inputs, 8), 8, lambda f, t, w, x: _vnni(f, t, w, x, 256))
     if target.dot == "pairs":
-        return _in_parts(f, total, weights, f.splat(inputs, 8), 8, _pairs)
+        return _in_parts(f, total, weights, f.splat(inputs, 8), 8, lambda f, t, w, x: t + pair_dots(f, w, x))
     return _plain(f, total, weights, f.splat(inputs, _LANES))
 
 
@@ -76,15 +89,6 @@ def _sdot(f: Function, total: Value, weights: Value, inputs: Value) -> Value:
     kind = vector(16, "i8")
     weight_bytes, input_bytes = f.convert("bitcast", weights, kind), f.convert("bitcast", inputs, kind)
     return f.call(total.kind, "llvm.aarch64.neon.sdot.v4i32.v16i8", [total, weight_bytes, input_bytes])
-
-
-def _pairs(f: Function, total: Value, weights: Value, inputs: Value) -> Value:
-    """AVX2 multiplies bytes without a sign by bytes with one, and two products at a time fit a short if the former
-    are no more than 128: so weights give their signs to the inputs."""
-    digits, numbers = (f.convert("bitcast", each, _HALF_BYTES) for each in (weights, inputs))
-    signed = f.call(_HALF_BYTES, "llvm.x86.avx2.psign.b", [numbers, digits])
-    products = f.call(_SHORTS, _IN_PAIRS, [f.magnitude(digits), signed])
-    return total + _summed_in_pairs(f, products)
 
 
 def _in_all(f: Function, four: Value) -> Value:

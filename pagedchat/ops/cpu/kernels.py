@@ -20,6 +20,7 @@ from pagedchat.ops.cpu.dense_product import write_dense_product
 from pagedchat.ops.cpu.heads import write_heads
 from pagedchat.ops.cpu.likely_columns import write_likely_columns
 from pagedchat.ops.cpu.long_product import write_long_product
+from pagedchat.ops.cpu.many_bytes_product import has_many_bytes, write_many_bytes_product
 from pagedchat.ops.cpu.prompt_attention import write_prompt_attention
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
 from pagedchat.ops.cpu.rows import write_rows
@@ -78,6 +79,11 @@ class CpuKernels:
         return long_products_are_fast(self.target)
 
     @property
+    def has_many_bytes(self) -> bool:
+        """Whether products of many rows with weights of 8 bits have a kernel of their own."""
+        return has_many_bytes(self.target)
+
+    @property
     def has_fast_tiles(self) -> bool:
         """Whether products of any number of rows are for the kernels that few rows have too."""
         return tiles_are_fast(self.target)
@@ -118,6 +124,8 @@ def module_texts(target: CpuTarget) -> list[str]:
         many = Module()
         write_long_product(many, target)
         write_prompt_attention(many, target)
+        if has_many_bytes(target):
+            write_many_bytes_product(many, target)
         texts.append(str(many))
     return texts
 

@@ -17,6 +17,8 @@ from pagedchat.ops.cpu.dense_tile import TILE_COLUMNS as DENSE_COLUMNS
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.long_product import RUN as LONG_RUN
 from pagedchat.ops.cpu.long_product import TILE_COLUMNS, TILE_ROWS
+from pagedchat.ops.cpu.many_bytes_product import BLOCK as ROWS_TOGETHER
+from pagedchat.ops.cpu.many_bytes_product import TILE_ROWS as ROWS_OF_BYTES
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.cpu.quantized_product import TILE
 
@@ -69,7 +71,7 @@ class ProductInputs:
     def for_rows(cls, num_rows: int, width: int) -> "ProductInputs":
         """For any product of rows so wide, or narrower."""
         padded = -(-width // RUN) * RUN
-        groups = num_rows * -(-width // TILE)
+        groups = -(-num_rows // ROWS_TOGETHER) * ROWS_TOGETHER * -(-width // TILE)
         return cls(
             torch.empty(num_rows * padded * 4, dtype=torch.uint8, device="cpu"),
             torch.empty(groups, device="cpu"),
@@ -102,7 +104,7 @@ class Product:
     def sink(self, kernels: CpuKernels, num_rows: int) -> str:
         """What its inputs are, see `rows`; for many rows floats are in their order."""
         if isinstance(self.weight, PackedWeight):
-            return "int8"
+            return "int8_blocks" if self._has_many_bytes(kernels, num_rows) else "int8"
         is_plain = self._is_long(kernels, num_rows) or self.is_float32
         return "f32" if is_plain else bf16_element(kernels.target).name
 
@@ -174,10 +176,21 @@ class Product:
             and kernels.has_long_products
         )
 
+    def _has_many_bytes(self, kernels: CpuKernels, num_rows: int) -> bool:
+        """Whether the kernel of `many_bytes_product` multiplies so many rows."""
+        weight = self.weight
+        return (
+            num_rows > kernels.most_rows
+            and isinstance(weight, PackedWeight)
+            and weight.name == "int8"
+            and kernels.has_many_bytes
+        )
+
     def num_units(self, kernels: CpuKernels, num_rows: int) -> int:
         """Of `job`."""
         if isinstance(self.weight, PackedWeight):
-            return -(-self.out_features // TILE)
+            parts = -(-num_rows // ROWS_OF_BYTES) if self._has_many_bytes(kernels, num_rows) else 1
+            return -(-self.out_features // TILE) * parts
         if self._is_long(kernels, num_rows):
             return -(-self.out_features // TILE_COLUMNS) * -(-num_rows // TILE_ROWS)
         return self.out_features
@@ -208,10 +221,12 @@ class Product:
             minimums = 0 if packed.minimums is None else packed.minimums.data_ptr()
             arguments += [packed.scales.data_ptr(), minimums]
             arguments += [inputs.scales.data_ptr(), inputs.sums.data_ptr(), packed.group_size]
-            most = _MOST_COLUMNS[packed.bits] // TILE
+            is_many = self._has_many_bytes(kernels, num_rows)
+            most = 1 if is_many else _MOST_COLUMNS[packed.bits] // TILE
             chunk = max(1, min(units // (kernels.pool.num_threads * _PARTS), most))
             arguments.append(chunk * TILE * self.in_features * packed.bits // 8 * kernels.pool.num_threads)
-            return Job(kernels.address(packed.name), units, chunk, arguments)
+            name = f"many_{packed.name}" if is_many else packed.name
+            return Job(kernels.address(name), units, chunk, arguments)
         row_bytes = weight.nbytes // self.out_features
         chunk = self._dense_columns(kernels.pool.num_threads, row_bytes)
         arguments.append(chunk * row_bytes * kernels.pool.num_threads)

@@ -6,14 +6,16 @@ What they write:
 - "f32": floats in runs of 32, filled up with zeros, for products with weights in float32;
 - "bf16": the same with the even elements of each run before its odd ones, for those in bfloat16;
 - "rounded": the same in bfloat16, in their order, for processors that multiply it;
-- "int8": groups of whole numbers from -127 to 127 with a scale and their sum, for weights of few bits.
+- "int8": groups of whole numbers from -127 to 127 with a scale and their sum, for weights of few bits;
+- "int8_blocks": the same of four rows side by side, for `many_bytes_product`, where that is for the processor: four
+  numbers of each, then the next four, and the scales and sums of a group.
 
 Arguments: rows (float32), output, width, elements of a row (of `rows`, of the output), weight and bias of a norm
 or 0 (float32), eps (float32 bits), group_size, scales, sums, rows that lie in blocks. A unit is a row of norms;
 else a run or a group of a row.
 
 In a block are 8 rows, for the products that multiply 8 together: of each the first 64 bytes, then the next 64 of
-each and so on. Of groups there are none.
+each and so on. Groups have blocks of their own.
 """
 
 from collections.abc import Callable
@@ -22,10 +24,13 @@ from pagedchat.jit.cpu.ir import FLOAT, I16, I32, I64, PTR, Function, Module, Va
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import RUN, argument, bf16_element, rounded_run
 from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
+from pagedchat.ops.cpu.many_bytes_product import BLOCK as GROUPS_BLOCK
+from pagedchat.ops.cpu.many_bytes_product import has_many_bytes
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, load_lanes, rounded
 
 NORMS = ("rms", "layer")
+_BLOCKS = "int8_blocks"
 _LEAST = 1e-36
 """Largest number of a group, below which all are taken for zero: 127 divided by it would be no float."""
 
@@ -36,7 +41,8 @@ _Source = Callable[[Value, "Value | None"], Value]
 def write_rows(module: Module, target: CpuTarget) -> None:
     """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others; of "bf16" and "rounded" the one
     that is for the processor."""
-    for sink in ("f32", bf16_element(target).name, "int8"):
+    of_many = [_BLOCKS] if has_many_bytes(target) else []
+    for sink in ("f32", bf16_element(target).name, "int8", *of_many):
         _write_parts(module, f"plain_{sink}", sink, _plain)
         for name in VECTOR_ACTIVATIONS:
             _write_parts(module, f"{name}_{sink}", sink, _activated(name))
@@ -145,12 +151,12 @@ def _folded(rows: _Rows, row: Value, of: Callable[[Value, Value | None], Value])
 
 def _num_parts(rows: _Rows, sink: str) -> Value:
     """Of a row."""
-    return rows.width // rows.group if sink == "int8" else (rows.width + (RUN - 1)) // RUN
+    return rows.width // rows.group if sink in ("int8", _BLOCKS) else (rows.width + (RUN - 1)) // RUN
 
 
 def _write_part(rows: _Rows, sink: str, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:
-    if sink == "int8":
-        _write_group(rows, row_idx, part, parts, source)
+    if sink in ("int8", _BLOCKS):
+        _write_group(rows, row_idx, part, parts, source, in_blocks=sink == _BLOCKS)
     else:
         _write_run(rows, row_idx, part, source, sink)
 
@@ -186,7 +192,9 @@ def _place(rows: _Rows, row_idx: Value, k: Value, lanes: int) -> tuple[Value, Va
     return place, f.choose(is_in_block, BLOCK * lanes, lanes, I64)
 
 
-def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:
+def _write_group(
+    rows: _Rows, row_idx: Value, part: Value, parts: Value, source: _Source, *, in_blocks: bool
+) -> None:
     f = rows.f
     start = part * rows.group
     kept = f.variable(vector(LONGEST_GROUP, FLOAT))
@@ -202,12 +210,30 @@ def _write_group(rows: _Rows, row_idx: Value, part: Value, parts: Value, source:
     scale = most / 127.0 + f.folded(nothing.value, LANES)
     inverse = f.choose(most >= _LEAST, f.constant(FLOAT, 127.0) / most, 0.0, FLOAT)
     total = f.variable(INTS, 0)
-    output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")
+    in_block = row_idx % GROUPS_BLOCK if in_blocks else None
+    if in_block is None:
+        output = f.at(rows.output, row_idx * rows.output_stride + start, "i8")
+    else:
+        first = (row_idx - in_block) * rows.output_stride + start * GROUPS_BLOCK
+        output = f.at(rows.output, first + in_block * 4, "i8")
     with f.loop(0, rows.group, LANES) as k:
         scaled = f.load(FLOATS, f.at(numbers, k, FLOAT), aligned=4) * f.splat(inverse, LANES)
         whole = rounded(f, scaled)
         total.value = total.value + whole
-        f.store(f.convert("trunc", whole, vector(LANES, "i8")), f.at(output, k, "i8"))
+        digits = f.convert("trunc", whole, vector(LANES, "i8"))
+        if in_block is None:
+            f.store(digits, f.at(output, k, "i8"))
+        else:
+            _store_fours(f, digits, f.at(output, k * GROUPS_BLOCK, "i8"))
     at = row_idx * parts + part
+    if in_block is not None:
+        at = (row_idx - in_block) * parts + part * GROUPS_BLOCK + in_block
     f.store(scale, f.at(rows.scales, at, FLOAT), aligned=4)
     f.store(f.folded(total.value, LANES), f.at(rows.sums, at, I32), aligned=4)
+
+
+def _store_fours(f: Function, digits: Value, place: Value) -> None:
+    """16 bytes of a row in a block: four after four."""
+    fours = f.convert("bitcast", digits, vector(LANES // 4, I32))
+    for i in range(LANES // 4):
+        f.store(f.lane(fours, i), f.at(place, 4 * GROUPS_BLOCK * i, "i8"), aligned=4)
