@@ -39,9 +39,11 @@ class _Shape(NamedTuple):
     """Of 16 keys, whose scores they have together."""
     values: int
     """Vectors of 16 elements of their results."""
+    steps: int
+    """Elements of a head, or keys, in a turn of a loop: numbers that 16 is a multiple of."""
 
 
-_WIDE, _NARROW = _Shape(8, 3, 2), _Shape(4, 1, 1)
+_WIDE, _NARROW = _Shape(8, 3, 2, 1), _Shape(4, 1, 1, 4)
 
 
 def write_prompt_attention(module: Module, target: CpuTarget) -> None:
@@ -151,9 +153,12 @@ class _Attention:
         f = self._f
         some = range(part, part + self._shape.vectors)
         sums = [[f.variable(FLOATS, 0.0) for _ in some] for _ in queries]
-        with f.loop(0, self._head_dim) as k:
-            keys = [f.load(FLOATS, f.at(self._near_keys, k * _KEYS + j * LANES, FLOAT), aligned=64) for j in some]
-            _add_products(f, [f.at(query, k, FLOAT) for query in queries], keys, sums)
+        with f.loop(0, self._head_dim, self._shape.steps) as first:
+            for k in self._turn(first):
+                keys = [
+                    f.load(FLOATS, f.at(self._near_keys, k * _KEYS + j * LANES, FLOAT), aligned=64) for j in some
+                ]
+                _add_products(f, [f.at(query, k, FLOAT) for query in queries], keys, sums)
         return [[each.value for each in its_sums] for its_sums in sums]
 
     def _weigh(self, i: int, query: Value, key: Value, scores: list[Value]) -> Value:
@@ -196,17 +201,21 @@ class _Attention:
             [f.variable(FLOATS, f.load(FLOATS, place, aligned=64) * shrink) for place in its_places]
             for its_places, shrink in zip(places, shrinks, strict=True)
         ]
-        with f.loop(0, _KEYS) as key:
-            at = key * WIDEST_HEAD + k
-            values = [
-                f.load(FLOATS, f.at(self._near_values, at + j * LANES, FLOAT), aligned=64) for j in range(width)
-            ]
-            _add_products(
-                f, [f.at(self._weights, key + i * _KEYS, FLOAT) for i in range(self._shape.group)], values, sums
-            )
+        with f.loop(0, _KEYS, self._shape.steps) as first_key:
+            for key in self._turn(first_key):
+                at = key * WIDEST_HEAD + k
+                values = [
+                    f.load(FLOATS, f.at(self._near_values, at + j * LANES, FLOAT), aligned=64) for j in range(width)
+                ]
+                weights = [f.at(self._weights, key + i * _KEYS, FLOAT) for i in range(self._shape.group)]
+                _add_products(f, weights, values, sums)
         for its_places, its_sums in zip(places, sums, strict=True):
             for place, each in zip(its_places, its_sums, strict=True):
                 f.store(each.value, place, aligned=64)
+
+    def _turn(self, first: Value) -> list[Value]:
+        """What a turn of a loop is for."""
+        return [first, *(first + i for i in range(1, self._shape.steps))]
 
     def _finish(self, row: Value, first_head: Value, num_queries: Value) -> None:
         f = self._f
