@@ -29,13 +29,18 @@ async def serve_stats(answer: Callable[[], Awaitable[Answer]]) -> None:
     """
     try:
         path = socket_path(socket_folder(), os.getpid())
-        server = await asyncio.start_unix_server(lambda _, writer: _reply(writer, answer), path)
-        path.chmod(FILE_MODE)
+        # Not serving yet, which is waited for: whoever cancels it then would leave a socket that nobody closes.
+        server = await asyncio.start_unix_server(
+            lambda _, writer: _reply(writer, answer), path, start_serving=False
+        )
     except OSError:
         return
     try:
-        await server.serve_forever()
+        with suppress(OSError):
+            path.chmod(FILE_MODE)
+            await server.serve_forever()
     finally:
+        server.close()
         path.unlink(missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +114,24 @@ def test_client_that_reads_nothing_keeps_nobody_waiting(folder: Path) -> None:
 def test_no_place_for_a_socket_is_no_harm(folder: Path) -> None:
     folder.write_text("a file where the folder should be")
     assert asyncio.run(serve_stats(awaited(answer_of_a_story()))) is None
+
+
+@pytest.mark.parametrize("num_turns", range(4))
+def test_whoever_ends_it_at_its_very_beginning_leaves_no_socket(folder: Path, num_turns: int) -> None:
+    async def begin_and_end() -> None:
+        task = asyncio.ensure_future(serve_stats(awaited(answer_of_a_story())))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(begin_and_end())
+        gc.collect()
+    assert [warning for warning in told if warning.category is ResourceWarning] == []
+    assert runtime_folder.running() == {}
 
 
 def test_figures_are_those_of_the_last_report() -> None:
