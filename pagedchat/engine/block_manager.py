@@ -284,6 +284,9 @@ class BlockManager:
     def evict(self, block_id: int, cause: ev.EvictCause) -> None:
         """Make a cached block free; its contents are found no more."""
         self.pool.evict(block_id)
+        self._forget_evicted(block_id, cause)
+
+    def _forget_evicted(self, block_id: int, cause: ev.EvictCause) -> None:
         self.cache.remove(block_id)
         self.num_evictions += 1
         self.events.append(ev.BlockEvicted(block_id, cause))
@@ -332,9 +335,8 @@ class BlockManager:
             return
         cached = self.pool.take_cached(count - len(free))
         for block_id in cached:
-            self.cache.remove(block_id)
-            self.events += (ev.BlockEvicted(block_id, "room"), ev.BlockAllocated(seq.seq_id, block_id))
-        self.num_evictions += len(cached)
+            self._forget_evicted(block_id, "room")
+            self.events.append(ev.BlockAllocated(seq.seq_id, block_id))
         seq.block_table += cached
 
     def _append_block(self, seq: Sequence) -> None:

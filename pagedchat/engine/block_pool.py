@@ -76,11 +76,7 @@ class BlockPool:
         block_ids = self.free_blocks[start:]
         block_ids.reverse()
         del self.free_blocks[start:]
-        for block_id in block_ids:
-            self.ref_counts[block_id] = 1
-        self.num_references += len(block_ids)
-        self.num_in_use += len(block_ids)
-        self.changed.update(block_ids)
+        self._own(block_ids)
         return block_ids
 
     def take_cached(self, count: int) -> list[int]:
@@ -89,11 +85,16 @@ class BlockPool:
         block_ids = list(islice(self.cached_blocks, count))
         for block_id in block_ids:
             del self.cached_blocks[block_id]
+        self._own(block_ids)
+        return block_ids
+
+    def _own(self, block_ids: list[int]) -> None:
+        """These have their first owner."""
+        for block_id in block_ids:
             self.ref_counts[block_id] = 1
         self.num_references += len(block_ids)
         self.num_in_use += len(block_ids)
         self.changed.update(block_ids)
-        return block_ids
 
     def share(self, block_id: int) -> None:
         """One more owner for a block that is in use or cached."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, by_columns, load_lanes, store_lanes, transposed
+from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, at_most, by_columns, store_result, transposed
 
 TILE_COLUMNS, TILE_ROWS = 48, 256
 """Of a unit, at most."""
@@ -77,17 +77,17 @@ class _Product:
         f, shape = self._f, self._shape
         parts = (self._num_rows + (TILE_ROWS - 1)) // TILE_ROWS
         column, row = (unit // parts) * TILE_COLUMNS, (unit % parts) * TILE_ROWS
-        num_rows = _at_most(f, self._num_rows - row, TILE_ROWS)
+        num_rows = at_most(f, self._num_rows - row, TILE_ROWS)
         groups = (num_rows + (shape.group - 1)) // shape.group
         self._begin(column, groups * shape.group)
         with f.loop(0, self._in_features, shape.depth) as first:
-            depth = _at_most(f, self._in_features - first, shape.depth)
+            depth = at_most(f, self._in_features - first, shape.depth)
             for i in range(_VECTORS):
                 self._widen(column + i * LANES, i, first, depth)
             for part in range(0, _VECTORS, shape.vectors):
                 with f.loop(0, groups) as group:
                     places = [row + group * shape.group + i for i in range(shape.group)]
-                    numbers = [_at_most(f, place, self._num_rows - 1) for place in places]
+                    numbers = [at_most(f, place, self._num_rows - 1) for place in places]
                     rows = [f.at(self._rows, number * self._x_stride + first, FLOAT) for number in numbers]
                     sums = f.at(self._sums, group * (shape.group * TILE_COLUMNS) + part * LANES, FLOAT)
                     self._add(rows, sums, f.at(self._panel, self._place(part, 0), FLOAT), depth)
@@ -112,7 +112,7 @@ class _Product:
         """16 rows of the weight into their columns of the panel; where there are fewer the last one is taken."""
         f = self._f
         last = self._out_features - 1
-        offsets = [_at_most(f, column + i, last) * self._in_features + first for i in range(LANES)]
+        offsets = [at_most(f, column + i, last) * self._in_features + first for i in range(LANES)]
         rows = [f.at(self._weight, offset, I16) for offset in offsets]
         with f.loop(0, depth, RUN) as k:
             pairs = []
@@ -176,11 +176,4 @@ class _Product:
         f = self._f
         sums = f.load(FLOATS, f.at(self._sums, i * TILE_COLUMNS + part * LANES, FLOAT), aligned=64)
         place = f.at(self._output, (row + i) * self._y_stride + column, FLOAT)
-        result = f.variable(FLOATS, sums)
-        with f.when(self._adds.differs(0)):
-            result.value = result.value + load_lanes(f, place, mask)
-        store_lanes(f, result.value, place, mask)
-
-
-def _at_most(f: Function, number: Value, limit: Value | int) -> Value:
-    return f.choose(number < limit, number, limit, I64)
+        store_result(f, sums, place, self._adds, mask)

@@ -15,7 +15,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.dots import pair_dots
 from pagedchat.ops.cpu.quantized_product import PIECE, TILE
-from pagedchat.ops.cpu.vectors import FLOATS, by_columns, load_lanes, store_lanes
+from pagedchat.ops.cpu.vectors import FLOATS, at_most, bias_lanes, by_columns, store_result
 
 TILE_ROWS = 256
 """Of a unit, at most."""
@@ -71,10 +71,10 @@ class _Product:
         f = self._f
         parts = (self._num_rows + (TILE_ROWS - 1)) // TILE_ROWS
         tile, row = unit // parts, (unit % parts) * TILE_ROWS
-        num_rows = _at_most(f, self._num_rows - row, TILE_ROWS)
+        num_rows = at_most(f, self._num_rows - row, TILE_ROWS)
         at_once = f.constant(I64, _DEPTH) // self._group
         with f.loop(0, self._num_groups, at_once) as group:
-            num_groups = _at_most(f, self._num_groups - group, at_once)
+            num_groups = at_most(f, self._num_groups - group, at_once)
             is_last = (group + at_once) >= self._num_groups
             begin = group * self._group * TILE
             digits = f.at(self._digits, tile * self._in_features * TILE + begin, "i8")
@@ -89,7 +89,7 @@ class _Product:
                     f.fetch_soon(f.at(digits, ahead + i * (64 * _LINES_AHEAD // BLOCK) + 64 * j, "i8"))
                 self._add(digits, (row + i) * self._num_groups + group * BLOCK, num_groups, sums)
                 with f.when(is_last):
-                    self._store(row + i, _at_most(f, num_rows - i, BLOCK), tile * TILE, sums)
+                    self._store(row + i, at_most(f, num_rows - i, BLOCK), tile * TILE, sums)
 
     def _bring_scales_near(self, tile: Value, group: Value, num_groups: Value) -> None:
         """Of some groups of 16 columns, as floats."""
@@ -170,24 +170,14 @@ class _Product:
 
     def _store_columns(self, row: Value, num_rows: Value, column: Value, sums: Value, mask: Value | None) -> None:
         f = self._f
-        bias = f.variable(FLOATS, 0.0)
-        with f.when(self._bias.differs(0)):
-            at = f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT)
-            bias.value = load_lanes(f, at, mask)
+        bias = bias_lanes(f, self._bias, column, mask)
         with f.loop(0, num_rows) as i:
             place = f.at(self._output, (row + i) * self._y_stride + column, FLOAT)
             total = f.load(FLOATS, f.at(sums, i * TILE, FLOAT), aligned=64)
-            result = f.variable(FLOATS, total + bias.value)
-            with f.when(self._adds.differs(0)):
-                result.value = result.value + load_lanes(f, place, mask)
-            store_lanes(f, result.value, place, mask)
+            store_result(f, total + bias.value, place, self._adds, mask)
 
 
 def _in_this_order(f: Function, sums: Value) -> Value:
     """The same; but LLVM takes it for another number. It would add products to each other first, and have more of
     them under way than there are registers."""
     return f.assign(sums.kind, f'call {sums.kind} asm "", "=x,0"({sums.kind} {sums.name})')
-
-
-def _at_most(f: Function, number: Value, limit: Value | int) -> Value:
-    return f.choose(number < limit, number, limit, I64)

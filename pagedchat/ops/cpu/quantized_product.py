@@ -20,7 +20,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.dense_product import ROW_COUNTS, write_row_blocks
 from pagedchat.ops.cpu.dots import add_dots, digits_are_signed, small_dots, sums_as_shorts
-from pagedchat.ops.cpu.vectors import by_columns, load_lanes, store_lanes
+from pagedchat.ops.cpu.vectors import bias_lanes, by_columns, store_result
 
 TILE = 16
 """Columns of a unit."""
@@ -212,16 +212,10 @@ class _Block:
 
     def _store_columns(self, column: Value, sums: list[Variable], mask: Value | None) -> None:
         f = self._f
-        bias = f.variable(_FLOATS, 0.0)
-        with f.when(self._bias.differs(0)):
-            at = f.at(f.convert("inttoptr", self._bias, PTR), column, FLOAT)
-            bias.value = load_lanes(f, at, mask)
+        bias = bias_lanes(f, self._bias, column, mask)
         for i, total in enumerate(sums):
             place = f.at(self._output, self._y_stride * i + column, FLOAT)
-            result = f.variable(_FLOATS, total.value + bias.value)
-            with f.when(self._adds.differs(0)):
-                result.value = result.value + load_lanes(f, place, mask)
-            store_lanes(f, result.value, place, mask)
+            store_result(f, total.value + bias.value, place, self._adds, mask)
 
 
 _HALVES = vector(TILE, HALF)

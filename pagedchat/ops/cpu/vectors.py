@@ -1,9 +1,10 @@
-"""Functions of 16 floats at a time that LLVM does not have: the exponential, and activations made of it."""
+"""16 floats at a time: loads and stores of some of them, and functions that LLVM does not have, the exponential and
+activations made of it."""
 
 from collections.abc import Callable
 from math import log, pi, sqrt
 
-from pagedchat.jit.cpu.ir import FLOAT, I32, Function, Value, vector
+from pagedchat.jit.cpu.ir import FLOAT, I32, I64, PTR, Function, Value, Variable, vector
 from pagedchat.jit.cpu.target import CpuTarget
 
 LANES = 16
@@ -32,6 +33,27 @@ def store_lanes(f: Function, floats: Value, at: Value, mask: Value | None) -> No
         f.store(floats, at, aligned=4)
     else:
         f.store_some(floats, at, mask)
+
+
+def bias_lanes(f: Function, bias: Value, column: Value, mask: Value | None) -> Variable:
+    """16 columns of a bias from one of them on: of float32 at an address, or zeros where that is 0."""
+    found = f.variable(FLOATS, 0.0)
+    with f.when(bias.differs(0)):
+        found.value = load_lanes(f, f.at(f.convert("inttoptr", bias, PTR), column, FLOAT), mask)
+    return found
+
+
+def store_result(f: Function, floats: Value, place: Value, adds: Value, mask: Value | None) -> None:
+    """16 columns of a product into a result, added to what is there unless `adds` is 0."""
+    result = f.variable(FLOATS, floats)
+    with f.when(adds.differs(0)):
+        result.value = result.value + load_lanes(f, place, mask)
+    store_lanes(f, result.value, place, mask)
+
+
+def at_most(f: Function, number: Value, limit: Value | int) -> Value:
+    """The smaller of two, an i64."""
+    return f.choose(number < limit, number, limit, I64)
 
 
 def by_columns(f: Function, target: CpuTarget, left: Value, write: Callable[[Value | None], None]) -> None:
