@@ -1,7 +1,7 @@
 """The launches of a decode step of few chats alone: `python -m tools.measure_few_rows [FORM ...] [ROWS ...]`.
 
 Of Llama-3.1-8B's shape in one graph, with random weights in float16, int8, fp8 and int4 (groups of 128 with
-minimums; queries, keys, values and the head in int8, as `--quantize` has it), one row by default: all of a step and
+minimums; values and the head in int8, as `--quantize` has it), one row by default: all of a step and
 its products alone, in milliseconds; with all layers in one launch, where there is one; and each product by itself,
 one launch behind another over the weights of all layers, in microseconds. Changes nothing.
 """
@@ -69,15 +69,19 @@ class Weights:
     up: list[Weight]
     down: list[Weight]
     head: Weight
+    values: list[Weight] | None = None
+    """Where they are apart."""
 
     @classmethod
     def of(cls, form: str) -> "Weights":
         """Random digits, so that products are around one."""
-        heads = (HEADS + 2 * KV_HEADS) * HEAD_SIZE
+        values, outer = KV_HEADS * HEAD_SIZE, "int8" if form == "int4" else form
+        heads = HEADS * HEAD_SIZE + (values if form == "int4" else 2 * values)
         sizes = {"qkv": (heads, WIDTH), "out": (WIDTH, HEADS * HEAD_SIZE), "up": (2 * MIDDLE, WIDTH)}
         sizes["down"] = (WIDTH, MIDDLE)
-        outer = "int8" if form == "int4" else form
-        forms = {"qkv": outer}
+        if form == "int4":
+            sizes["values"] = (values, WIDTH)
+        forms = {"values": outer}
         layers = {
             name: [random_weight(forms.get(name, form), *size) for _ in range(LAYERS)]
             for name, size in sizes.items()
@@ -155,6 +159,8 @@ class Step:
         """All layers in one launch; None where it has no code for them."""
         layer, on = self._layer(0), gpu(torch.cuda.current_device())
         forms = {"form": form_of(layer.out.weight), "qkv_form": form_of(layer.qkv.weight)}
+        if layer.values is not None:
+            forms["values_form"] = form_of(layer.values.weight)
         shape = LayersShape.of(layer.sizes, BLOCK_SIZE, **forms)
         plan = plan_layers(shape, len(self._hidden), BUCKET, on.num_multiprocessors, on.shared_bytes)
         if plan is None:
@@ -178,9 +184,10 @@ class Step:
             Product(weights[index])
             for weights in (self.weights.qkv, self.weights.out, self.weights.up, self.weights.down)
         )
+        values = None if self.weights.values is None else Product(self.weights.values[index])
         return LayerTensors(
             layer_idx=index, sizes=sizes, sliding_window=None, attention_norm=self._norm, qkv=qkv, out=out,
-            mlp_norm=self._norm, up=up, down=down, rotations=self._rotations,
+            mlp_norm=self._norm, up=up, down=down, rotations=self._rotations, values=values,
         )  # fmt: skip
 
     def head(self) -> None:
@@ -200,6 +207,7 @@ class Step:
             one(layer)
 
     def _qkv(self, layer: int) -> None:
+        values = self.weights.values
         qkv_to_cache(
             self._query,
             self._keys[layer],
@@ -208,6 +216,7 @@ class Step:
             self.weights.qkv[layer],
             self._tables,
             self._positions,
+            values=None if values is None else values[layer],
             norm=self._norm,
             rotations=self._rotations,
             overlap=True,

@@ -21,7 +21,8 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
-from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
+from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from tools.measure_few_rows import FORMS, random_weight, replay_time
 
@@ -75,8 +76,11 @@ class Weights:
         sizes = {"qkv": (qkv_rows, hidden), "out": (hidden, attended)}
         sizes |= {"up": (2 * middle, hidden), "down": (hidden, middle)}
         outer = "int8" if form == "int4" else form
+        if form == "int4":
+            kv_width = self.num_kv_heads * size
+            sizes |= {"qkv": (qkv_rows - kv_width, hidden), "values": (kv_width, hidden)}
         self.layers = [
-            {kind: random_weight(outer if kind == "qkv" else form, *each) for kind, each in sizes.items()}
+            {kind: random_weight(outer if kind == "values" else form, *each) for kind, each in sizes.items()}
             for _ in range(shape["num_hidden_layers"])
         ]
         self.head = random_weight(outer, self.vocab_size, hidden)
@@ -130,9 +134,9 @@ class Step:
         return hidden
 
     def _layer(self, index: int, hidden: torch.Tensor, without: str) -> None:
-        layer, bias = self.weights.layers[index], self.weights.bias
+        layer = self.weights.layers[index]
         rows = self._normed(hidden, without)
-        heads = self._heads if without == "qkv" else warpgroup_linear(rows, layer["qkv"], bias=bias, overlap=True)
+        heads = self._heads if without == "qkv" else self._made_heads(layer, rows)
         attended = self._attend(index, heads.view(len(heads), -1, self.weights.head_size), without)
         if without != "out":
             warpgroup_linear(attended, layer["out"], residual=hidden, output=hidden, overlap=True)
@@ -141,6 +145,15 @@ class Step:
             middle = warpgroup_linear(rows, layer["up"], activation="silu", paired=True, overlap=True)
         if without != "down":
             warpgroup_linear(middle, layer["down"], residual=hidden, output=hidden, overlap=True)
+
+    def _made_heads(self, layer: dict[str, Weight], rows: torch.Tensor) -> torch.Tensor:
+        bias, values, heads = self.weights.bias, layer.get("values"), torch.empty_like(self._heads)
+        if values is None:
+            return warpgroup_linear(rows, layer["qkv"], bias=bias, output=heads, overlap=True)
+        first = len(layer["qkv"])
+        biases = (None, None) if bias is None else (bias[:first], bias[first:])
+        side_by_side(rows, list(zip((layer["qkv"], values), biases, strict=True)), heads)
+        return heads
 
     def _normed(self, hidden: torch.Tensor, without: str) -> torch.Tensor:
         return hidden if without == "norms" else add_norm(hidden, None, self.weights.norm, overlap=True)

@@ -37,6 +37,7 @@ def whole_step_cases() -> list[bool]:
         ("qwen2.5", [300], False),
         ("small, heads of 128", [40], True),
         ("int4", [300], False),
+        ("int4, values in int8", [300], False),
         ("int8", [40], False),
         ("fp8", [300], False),
     ):

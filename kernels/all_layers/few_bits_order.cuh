@@ -30,7 +30,8 @@ __device__ __forceinline__ constexpr int run_of(int warp, int r) {
 // How a product's weights lie in slots, and which pieces of its input are a lane's.
 template <int PRODUCT>
 struct Order {
-  static constexpr int KIND = PRODUCT == QKV ? QKV_KIND : LAYER_KIND, BITS = KIND == INT4_WEIGHTS ? 4 : 8;
+  static constexpr int KIND = PRODUCT == QKV ? QKV_KIND : PRODUCT == VALUES ? VALUES_KIND : LAYER_KIND;
+  static constexpr int BITS = KIND == INT4_WEIGHTS ? 4 : 8;
   static constexpr bool GROUPED = KIND == INT4_WEIGHTS;  // a scale and a minimum for each run
   static constexpr bool INTEGERS = KIND != FP8_WEIGHTS;
   static constexpr int RUN = RUN_BYTES * 8 / BITS;    // inner elements

@@ -92,6 +92,7 @@ __device__ __forceinline__ void copy_weights(Shared& shared, const Share& share,
   for (int l = 0; l < num_layers; l++) {
     const Layer& layer = shared.layers[l];
     copy_product<QKV, BRINGS>(shared, share, layer, filling);
+    if constexpr (VALUES_APART) copy_product<VALUES, BRINGS>(shared, share, layer, filling);
     copy_product<OUT, BRINGS>(shared, share, layer, filling);
     copy_product<UP, BRINGS>(shared, share, layer, filling);
     copy_product<DOWN, BRINGS>(shared, share, layer, filling);

@@ -15,7 +15,9 @@ __device__ __forceinline__ int list_runs(Shared& shared, const Share& share, con
     };
 #pragma unroll 1
     for (int t = 0; t < TOKENS; t++) {
-      list(COPIES * Published::COPY + t * QKV_ROWS + share.first_qkv * UNIT, share.num_qkv * UNIT);
+      const int heads = COPIES * Published::COPY + t * QKV_ROWS;
+      list(heads + share.first_head_row(QKV), share.num_qkv * UNIT);
+      if (VALUES_APART) list(heads + share.first_head_row(VALUES), share.num_values * UNIT);
     }
 #pragma unroll 1
     for (int i = 0; i < COPIES * TOKENS; i++) {
@@ -58,8 +60,8 @@ __device__ __forceinline__ void prefetch_layer(const Layer& layer, const Task& t
   constexpr uint32 ROW_BYTES = HIDDEN * sizeof(Element), BLOCK_BYTES = HEAD_SIZE * BLOCK_SIZE * sizeof(Element);
   const int lane = threadIdx.x % WARP_SIZE;
   if (blockIdx.x == 0 && lane < 2) prefetch_bulk(lane == 0 ? layer.attention_norm : layer.mlp_norm, ROW_BYTES);
-  if (blockIdx.x == 1 && lane == 0 && layer.qkv_bias != nullptr) {
-    prefetch_bulk(layer.qkv_bias, QKV_ROWS * sizeof(Element));
+  if (blockIdx.x == 1 && lane == 0 && layer.head_bias(QKV) != nullptr) {
+    prefetch_bulk(layer.head_bias(QKV), FIRST_ROWS * sizeof(Element));
   }
   if (!task.exists()) return;
   const int64 head = static_cast<int64>(task.kv_head) * HEAD_SIZE * BLOCK_SIZE;

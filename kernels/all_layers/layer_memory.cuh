@@ -63,7 +63,7 @@ __device__ __forceinline__ void publish_copies(const Published& published, int a
 struct Run {
   int at, count;
 };
-constexpr int MOST_RUNS = 2 + TOKENS + COPIES * (3 * TOKENS + 2);
+constexpr int MOST_RUNS = 2 + 2 * TOKENS + COPIES * (3 * TOKENS + 2);
 
 constexpr int ROW_TILES = ceil_div(GROUP_SIZE, 8);
 constexpr int OUTPUT_STRIDE = HEAD_SIZE + 4;  // floats; no bank conflicts
@@ -97,10 +97,13 @@ struct AttentionMemory {
 };
 
 #if LAYER_KIND
+constexpr bool GROUPED_WEIGHTS =  // some of them
+    LAYER_KIND == INT4_WEIGHTS || QKV_KIND == INT4_WEIGHTS || VALUES_KIND == INT4_WEIGHTS;
+
 // A unit's part in a slot, and the scales of it: of each run of its rows and then their minimums, or of its rows.
 struct Slot {
   unsigned char rows[UNIT * SLOT_ROW_BYTES];
-  __half scales[LAYER_KIND == INT4_WEIGHTS ? 2 * UNIT * SLOT_RUNS : UNIT];
+  __half scales[GROUPED_WEIGHTS ? 2 * UNIT * SLOT_RUNS : UNIT];
 };
 
 // A middle, by the warps that multiply by it: its pieces, and what digits of its runs are worth.

@@ -49,10 +49,11 @@ struct QkvBias {
   const Element* rows = nullptr;  // of the thread block, or null
   float first = 0.0f;
 
-  __device__ __forceinline__ void load(const Layer& layer, const Share& share, const Result& result) {
-    if (layer.qkv_bias == nullptr) return;
-    rows = layer.qkv_bias + share.first_qkv * UNIT;
-    if (result.unit < share.num_qkv) first = of(result.unit * UNIT + result.row);
+  // Of what is made by `product`.
+  __device__ __forceinline__ void load(const Layer& layer, const Share& share, int product, const Result& result) {
+    if (layer.head_bias(product) == nullptr) return;
+    rows = layer.head_bias(product) + share.first(product) * UNIT;
+    if (result.unit < share.count(product)) first = of(result.unit * UNIT + result.row);
   }
   __device__ __forceinline__ float of(int row) const { return rows == nullptr ? 0.0f : to_float(rows[row]); }
 };
@@ -73,10 +74,10 @@ struct Finish {
     const int unit = first + result.unit, pair = result.row / 2 * 2;
     const bool odd = result.row % 2;
     float value = result.total();
-    if constexpr (PRODUCT == QKV) {
+    if constexpr (PRODUCT == QKV || PRODUCT == VALUES) {
       value += first == 0 || !exists ? bias.first : bias.of(unit * UNIT + result.row);
       const uint32 word = pair_of_lanes(value);
-      const int place = result.token * QKV_ROWS + (share.first_qkv + unit) * UNIT + pair;
+      const int place = result.token * QKV_ROWS + share.first_head_row(PRODUCT) + unit * UNIT + pair;
       if (exists && !odd) publish(reinterpret_cast<uint32*>(published.qkv() + place), word);
     } else if constexpr (PRODUCT == UP) {
       const uint32 word = pair_of_lanes(activate(rounded(value)) * rounded(result.total(RESULTS)));

@@ -48,6 +48,9 @@
 #ifndef QKV_KIND
 #define QKV_KIND LAYER_KIND  // of theirs
 #endif
+#ifndef VALUES_KIND
+#define VALUES_KIND QKV_KIND  // of those of values, which are a product of their own where it is another one
+#endif
 
 #include "common/layer_rows.cuh"
 #include "common/norm_kinds.cuh"
@@ -76,8 +79,12 @@ static_assert(NUM_TASKS <= NUM_BLOCKS, "a thread block attends for one token and
 static_assert(HEAD_SIZE == 64 || HEAD_SIZE == 128, "a lane has one or two words of a vector");
 static_assert(HIDDEN % STEP == 0 && MIDDLE % STEP == 0 && ATTENDED % STEP == 0, "rows are whole steps");
 
-// The four products of a layer.
-enum Product { QKV = 0, OUT = 1, UP = 2, DOWN = 3 };
+// The products of a layer. That of values has their rows of queries, keys and values where those are apart.
+enum Product { QKV = 0, OUT = 1, UP = 2, DOWN = 3, VALUES = 4 };
+constexpr bool VALUES_APART = VALUES_KIND != QKV_KIND;
+constexpr int NUM_PRODUCTS = VALUES_APART ? 5 : 4;
+constexpr int FIRST_VALUE = (NUM_HEADS + NUM_KV_HEADS) * HEAD_SIZE;  // of the rows of queries, keys and values
+constexpr int FIRST_ROWS = VALUES_APART ? FIRST_VALUE : QKV_ROWS;    // of the first product
 __host__ __device__ constexpr int inner_of_product(int product) {
   return product == OUT ? ATTENDED : product == DOWN ? MIDDLE : HIDDEN;
 }
@@ -90,18 +97,23 @@ __host__ __device__ constexpr int inner_of_product(int product) {
 
 // The tensors of a layer.
 struct Layer {
-  const Element* attention_norm;   // [HIDDEN]
-  const Element* mlp_norm;         // [HIDDEN]
-  const StoredWeight* weights[4];  // [QKV_ROWS, HIDDEN]; [HIDDEN, ATTENDED]; [2 * MIDDLE, HIDDEN]: gates, then
-                                   // values; [HIDDEN, MIDDLE]
-  const Element* qkv_bias;         // [QKV_ROWS], or null
-  const Element *query_norm, *key_norm;  // [HEAD_SIZE], or null; with HEAD_NORM
-  Element* key_cache;                    // [num_blocks, NUM_KV_HEADS, HEAD_SIZE / 8, BLOCK_SIZE, 8]
-  Element* value_cache;                  // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
+  const Element* attention_norm;  // [HIDDEN]
+  const Element* mlp_norm;        // [HIDDEN]
+  // [QKV_ROWS, HIDDEN]; [HIDDEN, ATTENDED]; [2 * MIDDLE, HIDDEN]: gates, then values; [HIDDEN, MIDDLE]. With
+  // VALUES_APART the first has FIRST_ROWS, and a last one those that follow.
+  const StoredWeight* weights[NUM_PRODUCTS];
+  const Element* head_biases[VALUES_APART ? 2 : 1];  // [QKV_ROWS], or null; with VALUES_APART as the weights
+  const Element *query_norm, *key_norm;              // [HEAD_SIZE], or null; with HEAD_NORM
+  Element* key_cache;                                // [num_blocks, NUM_KV_HEADS, HEAD_SIZE / 8, BLOCK_SIZE, 8]
+  Element* value_cache;                              // [num_blocks, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE]
 #if LAYER_KIND
-  const __half* scales[4];    // [rows of a weight, groups]
-  const __half* minimums[4];  // the same, or null
+  const __half* scales[NUM_PRODUCTS];    // [rows of a weight, groups]
+  const __half* minimums[NUM_PRODUCTS];  // the same, or null
 #endif
+
+  __device__ __forceinline__ const Element* head_bias(int product) const {
+    return head_biases[VALUES_APART && product == VALUES];
+  }
 };
 
 // Which units of each product are a thread block's.
@@ -109,12 +121,17 @@ struct Share {
   int first_qkv, num_qkv;
   int first_stream, num_stream;  // of the way out and of the way down: rows of the residual stream
   int first_up, num_up;
+  int first_values, num_values;  // none, but with VALUES_APART
 
   __device__ __forceinline__ int first(int product) const {
-    return product == QKV ? first_qkv : product == UP ? first_up : first_stream;
+    return product == QKV ? first_qkv : product == UP ? first_up : product == VALUES ? first_values : first_stream;
   }
   __device__ __forceinline__ int count(int product) const {
-    return product == QKV ? num_qkv : product == UP ? num_up : num_stream;
+    return product == QKV ? num_qkv : product == UP ? num_up : product == VALUES ? num_values : num_stream;
+  }
+  // Of what is a thread block's of queries, keys and values by one of their products.
+  __device__ __forceinline__ int first_head_row(int product) const {
+    return (product == VALUES ? FIRST_VALUE : 0) + first(product) * UNIT;
   }
 };
 

@@ -52,6 +52,27 @@ struct Work {
 #endif
   }
 
+  // Queries, keys and values of layer l, or those of them that are the product's.
+  template <int PRODUCT>
+  __device__ __forceinline__ void make_heads(const Element* hidden, Element* sets, int l, const Result& result,
+                                             Reading& reading, float& carried) const {
+    if (share.count(PRODUCT) == 0) return;
+    const Layer& layer = shared.layers[l];
+    const Published published(sets, number_of(l));
+    const Element* stream =
+        l == 0 ? hidden : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT;
+    QkvBias bias;
+    NormScales<PRODUCT> scales;
+    Taken<PRODUCT> taken;
+    uint4 pieces[Order<PRODUCT>::PIECES];
+    bias.load(layer, share, PRODUCT, result);
+    scales.load(layer.attention_norm);
+    take_slot(taken, shared, reading, 0);
+    collect_normed<PRODUCT>(pieces, shared, stream, l > 0, scales, epsilon);
+    multiply_units<PRODUCT>(shared, reading, taken, HeldInput<PRODUCT>(pieces), share.count(PRODUCT),
+                            Finish<PRODUCT>{shared, share, published, bias, l, nullptr, carried});
+  }
+
   __device__ __forceinline__ void run(Element* hidden, Element* sets) const {
     if (task.exists()) {
       look_up_context(shared.context, task, positions, block_table, rotations, key_stride, value_stride);
@@ -69,20 +90,9 @@ struct Work {
     for (int l = 0; l < num_layers; l++) {
       const Layer& layer = shared.layers[l];
       const Published published(sets, number_of(l));
-      QkvBias bias;
-      if (share.num_qkv > 0) {
-        const Element* stream =
-            l == 0 ? hidden : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT;
-        NormScales<QKV> scales;
-        Taken<QKV> taken;
-        uint4 pieces[Order<QKV>::PIECES];
-        bias.load(layer, share, result);
-        scales.load(layer.attention_norm);
-        take_slot(taken, shared, reading, 0);
-        collect_normed<QKV>(pieces, shared, stream, l > 0, scales, epsilon);
-        multiply_units<QKV>(shared, reading, taken, HeldInput<QKV>(pieces), share.num_qkv,
-                            Finish<QKV>{shared, share, published, bias, l, nullptr, carried});
-      }
+      const QkvBias bias;
+      make_heads<QKV>(hidden, sets, l, result, reading, carried);
+      if constexpr (VALUES_APART) make_heads<VALUES>(hidden, sets, l, result, reading, carried);
       if (task.exists()) {
         attend(shared, layer, task, block_table, max_blocks, published, key_stride, value_stride, scale,
                head_epsilon);

@@ -338,7 +338,7 @@ static_assert(OWN_PIECES <= 4, "there are registers for what is added");
 // The pieces that a thread writes.
 struct Pieces {
   const Part& part;
-  const int num_tokens, out_features;
+  const int num_tokens, out_features, row_stride;
 
   static __device__ __forceinline__ int index(int i) { return threadIdx.x + i * NUM_MULTIPLIERS; }
   static __device__ __forceinline__ int own_token(int i) { return index(i) / TOKEN_PIECES; }
@@ -360,7 +360,7 @@ struct Pieces {
     return index(i) < PIECES && token(i) < num_tokens && column(i) < out_features;
   }
   __device__ __forceinline__ int64 place(int i) const {
-    return static_cast<int64>(token(i)) * out_features + column(i);
+    return static_cast<int64>(token(i)) * row_stride + column(i);
   }
 };
 
@@ -421,7 +421,7 @@ __device__ __forceinline__ uint4 finish(const Element* results, uint4 before, bo
 
 // Grid: (CLUSTER * ceil(tiles / SHARERS)), NUM_THREADS threads; Shared is dynamic.
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster_linear(
-    Element* output,                           // [num_tokens, out_features]; may be the residual
+    Element* output,                           // [num_tokens, out_features], strided; may be the residual
     const __grid_constant__ TensorMap weight,  // [out_features, in_features], twice the rows if
                                                // PAIRED; COLUMNS rows a tile; of few bits in pairs of bytes
     const __half* __restrict__ scales,         // [its rows, groups]; null of 16 bits
@@ -430,10 +430,11 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
     const __grid_constant__ TensorMap input,   // [num_tokens, in_features], SHARED_TOKENS rows a tile
     const Element* residual,                   // [num_tokens, out_features], or null
     int num_tokens,                            // at most TOKENS
-    int in_features, int out_features) {
+    int in_features, int out_features,
+    int row_stride) {  // elements between tokens of output and residual
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  let_next_kernel_start();
+  begin_launch();
   const Part part(in_features);
 #if SCALES
   const Fetch fetch = {shared, part, weight, input, out_features, {scales, minimums, in_features / SCALE_GROUP}};
@@ -461,7 +462,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
   wait_for_cluster();
   if (threadIdx.x >= NUM_MULTIPLIERS) {
     if (fetches) {
-      wait_for_previous_kernel();
+      await_input();
       fetch.rest();
     }
     // NOTE: not before, although this warp reads no stage: under memcheck who arrives waits for all other warps.
@@ -472,7 +473,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
   OfRows of_rows;
   of_rows.load(part, Part::row_of(part.slice * OWN_STRIPS + own_strip(0)) + threadIdx.x % WARP_SIZE / 4, scales,
                bias, out_features);
-  const Pieces pieces = {part, num_tokens, out_features};
+  const Pieces pieces = {part, num_tokens, out_features, row_stride};
   uint4 before[OWN_PIECES] = {};
   const auto load_residual = [&] {
 #pragma unroll
@@ -481,7 +482,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
     }
   };
   constexpr bool IS_LATE = FEW_BITS;  // registers are short
-  wait_for_previous_kernel();
+  await_input();
   if (!IS_LATE) load_residual();
   float sums[TOKENS / 2] = {};
   multiply(sums, shared, part);
@@ -505,4 +506,5 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
     const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
     store_16(output + pieces.place(i), finish(from, before[i], residual != nullptr));
   }
+  end_launch();
 }

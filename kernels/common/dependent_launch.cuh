@@ -17,3 +17,21 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+#ifndef BESIDE
+#define BESIDE 0  // 1: the next launch has the same input and runs beside this one; 2: it is that launch
+#endif
+
+// The same where two launches run side by side, on multiprocessors that the first one leaves: it lets the second
+// one start when its input is there, so that the second one finds it, and that one waits for the first one at its
+// end, so that whoever waits for one waits for both. At the beginning, before the input is read, and at the end:
+__device__ __forceinline__ void begin_launch() {
+  if (BESIDE != 1) let_next_kernel_start();
+}
+__device__ __forceinline__ void await_input() {
+  if (BESIDE != 2) wait_for_previous_kernel();
+  if (BESIDE == 1) let_next_kernel_start();
+}
+__device__ __forceinline__ void end_launch() {
+  if (BESIDE == 2) wait_for_previous_kernel();
+}

@@ -12,12 +12,12 @@
 #define ROTARY 0
 #endif
 
-// Grid: ((num_heads + 2 * num_kv_heads) * HEAD_SIZE / 16), NUM_WARPS * 32 threads.
+// Grid: (heads of `weight` * HEAD_SIZE / 16), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
     Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
     Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
-    const Element* __restrict__ weight,       // [(num_heads + 2 * num_kv_heads) * HEAD_SIZE, IN_FEATURES]
+    const Element* __restrict__ weight,       // [heads * HEAD_SIZE, IN_FEATURES]
     const Element* __restrict__ bias,         // one for each row of `weight`, or null
     const Element* __restrict__ input,        // [num_tokens, IN_FEATURES]
     const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
@@ -25,7 +25,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
     const int* __restrict__ block_tables,     // [num_tokens, max_blocks_per_seq]
     const int* __restrict__ positions,        // [num_tokens]; below 0: the token is padding and is not written
     const float2* __restrict__ rotations,     // [max_positions, TURNED / 2] cosine and sine, with ROTARY
-    int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
+    int num_tokens, int num_heads, int num_kv_heads, int first_head, int,  // of `weight`; the grid has how many
+    int max_blocks_per_seq, int64 key_block_stride,
     int64 value_block_stride,  // elements
     float epsilon) {
   __shared__ ProductShared shared;
@@ -68,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS) qkv_to_cache(
 
   const HeadPlaces places = {query,        key_cache,        value_cache,       num_heads,
                              num_kv_heads, key_block_stride, value_block_stride};
-  const int head = first_row / HEAD_SIZE;
+  const int head = first_head + first_row / HEAD_SIZE;
 #pragma unroll
   for (int j = 0; j < RESULTS; j++) {
     const int i = threadIdx.x + j * NUM_THREADS, token = i / 8, local = i % 8;

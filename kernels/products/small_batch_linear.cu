@@ -10,14 +10,15 @@ constexpr int OUT_ROWS = PAIRED ? TILE_ROWS / 2 : TILE_ROWS;  // of a thread blo
 
 // Grid: (out_features / OUT_ROWS), NUM_WARPS * 32 threads.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS)
-    small_batch_linear(Element* __restrict__ output,        // [num_tokens, out_features]; may be the residual
+    small_batch_linear(Element* __restrict__ output,  // [num_tokens, out_features], strided; may be the residual
                        const Element* __restrict__ weight,  // [out_features, IN_FEATURES], twice the rows if PAIRED
                        const Element* __restrict__ bias,    // [out_features], or null; not with PAIRED
                        const Element* __restrict__ input,   // [num_tokens, IN_FEATURES]
                        const Element* residual,             // [num_tokens, out_features], or null
-                       const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
-                       const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
-                       int num_tokens, int out_features, float epsilon, float residual_scale) {
+                       const Element* __restrict__ norm_weight,           // [IN_FEATURES], with NORM
+                       const Element* __restrict__ norm_bias,             // [IN_FEATURES], or null
+                       int num_tokens, int out_features, int row_stride,  // elements between tokens of both
+                       float epsilon, float residual_scale) {
   __shared__ ProductShared shared;
   let_next_kernel_start();
   WarpProduct product;
@@ -39,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     for (int j = 0; j < RESULTS; j++) {
       const int i = threadIdx.x + j * NUM_THREADS;
       if (residual == nullptr || i >= OUT_ROWS * num_tokens) continue;
-      before[j] = to_float(
-          load_fresh(residual + static_cast<int64>(i / OUT_ROWS) * out_features + first_row + i % OUT_ROWS));
+      before[j] =
+          to_float(load_fresh(residual + static_cast<int64>(i / OUT_ROWS) * row_stride + first_row + i % OUT_ROWS));
     }
   };
 #if NORM
@@ -65,6 +66,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     value = activate(value + shift[j]);
 #endif
     if (residual != nullptr) value = rounded(rounded(value) * residual_scale) + before[j];
-    output[static_cast<int64>(token) * out_features + first_row + local] = from_float<Element>(value);
+    output[static_cast<int64>(token) * row_stride + first_row + local] = from_float<Element>(value);
   }
 }

@@ -22,14 +22,16 @@ struct Addends {
 // Grid: any number of thread blocks up to units, best one a multiprocessor; (NUM_WARPS + 1) * 32 threads;
 // StreamShared is dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
-    streamed_linear(Element* output,                   // [num_tokens, out_features]; may be the residual
+    streamed_linear(Element* output,                   // [num_tokens, out_features], strided; may be the residual
                     const void* __restrict__ weight,   // [out_features, IN_FEATURES], twice the rows if PAIRED
                     const Element* __restrict__ bias,  // [out_features], or null; not with PAIRED
                     const Element* __restrict__ input_rows,   // [num_tokens, IN_FEATURES]
                     const Element* residual,                  // [num_tokens, out_features], or null
                     const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
                     const Element* __restrict__ norm_bias,    // [IN_FEATURES], or null
-                    int num_tokens, int out_features, float epsilon, float residual_scale,
+                    int num_tokens, int out_features,
+                    int row_stride,  // elements between tokens of output, residual
+                    float epsilon, float residual_scale,
                     const __half* __restrict__ scales,      // of few bits: [rows of the weight, ROW_GROUPS]
                     const __half* __restrict__ minimums) {  // the same, with MINIMUMS
   extern __shared__ __align__(128) unsigned char memory[];
@@ -52,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
   const auto fetch_addends = [&](int group) {
     if (!own.exists(group, num_units, num_tokens)) return;
     const int feature = own.feature(group);
-    addends.fetch(bias, residual, feature, static_cast<int64>(own.token) * out_features + feature);
+    addends.fetch(bias, residual, feature, static_cast<int64>(own.token) * row_stride + feature);
     addends.scales.fetch(scales, feature, feature + PAIRED * out_features);
   };
   fetch_addends(threadIdx.x / TEAM);
@@ -65,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1)
     value = activate(value + addends.shift);
 #endif
     if (residual != nullptr) value = rounded(rounded(value) * residual_scale) + addends.before;
-    output[static_cast<int64>(own.token) * out_features + own.feature(group)] = from_float<Element>(value);
+    output[static_cast<int64>(own.token) * row_stride + own.feature(group)] = from_float<Element>(value);
     fetch_addends(group + NUM_TEAMS);
   });
 }

@@ -206,7 +206,7 @@ __device__ __forceinline__ void take_many_normed(StreamInput& input, StreamShare
 // Rows [num_tokens, IN_FEATURES] that the kernel before has written, normalised if asked, as the product's input.
 __device__ __forceinline__ void take_input(StreamInput& input, StreamShared& shared, const StreamPlace& place,
                                            const Element* rows, bool shifted, int num_tokens, float epsilon) {
-  wait_for_previous_kernel();
+  await_input();
 #if SHARED_TOKENS
   take_shared(input, shared, place, rows, shifted, num_tokens, epsilon);
 #else

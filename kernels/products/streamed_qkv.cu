@@ -1,5 +1,6 @@
 // Queries, keys and values of a decode step, from the norm to their slots in the paged cache, as qkv_to_cache.cu,
-// where the weight is so large that it streams through shared memory.
+// where the weight is so large that it streams through shared memory. Where values have another form than queries
+// and keys they are a launch of their own beside the first one.
 //
 // With ROTARY a unit is 4 rows and the 4 that are turned with them, half of a head or of its turned part further
 // on.
@@ -55,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     Element* __restrict__ query,              // [num_tokens, num_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,          // [num_blocks, num_kv_heads, HEAD_SIZE / 8, BLOCK_SIZE, 8]
     Element* __restrict__ value_cache,        // [num_blocks, num_kv_heads, HEAD_SIZE, BLOCK_SIZE]
-    const void* __restrict__ weight,          // [(num_heads + 2 * num_kv_heads) * HEAD_SIZE, IN_FEATURES]
+    const void* __restrict__ weight,          // [num_made * HEAD_SIZE, IN_FEATURES]
     const Element* __restrict__ bias,         // one for each row of `weight`, or null
     const Element* __restrict__ input_rows,   // [num_tokens, IN_FEATURES]
     const Element* __restrict__ norm_weight,  // [IN_FEATURES], with NORM
@@ -63,14 +64,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     const int* __restrict__ block_tables,     // [num_tokens, max_blocks_per_seq]
     const int* __restrict__ positions,        // [num_tokens]; below 0: the token is padding and is not written
     const float2* __restrict__ rotations,     // [max_positions, TURNED / 2] cosine and sine, with ROTARY
-    int num_tokens, int num_heads, int num_kv_heads, int max_blocks_per_seq, int64 key_block_stride,
+    int num_tokens, int num_heads, int num_kv_heads, int first_head, int num_made,  // heads of `weight`
+    int max_blocks_per_seq, int64 key_block_stride,
     int64 value_block_stride,  // elements
     float epsilon,
     const __half* __restrict__ scales,      // of few bits: [rows of the weight, ROW_GROUPS]
     const __half* __restrict__ minimums) {  // the same, with MINIMUMS
   extern __shared__ __align__(128) unsigned char memory[];
   StreamShared& shared = *reinterpret_cast<StreamShared*>(memory);
-  const int num_units = (num_heads + 2 * num_kv_heads) * HEAD_SIZE / UNIT;
+  const int num_units = num_made * HEAD_SIZE / UNIT;
   prepare_ring(shared);
   if (copies_weights()) {
 #if NORM
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
   multiply_units(shared, place, input, num_units, [&](int group) {
     if (!own.exists(group, num_units, num_tokens)) return;
     const ResultRows rows(own.feature(group));
-    const int head = rows.first / HEAD_SIZE, dim = rows.first % HEAD_SIZE;
+    const int head = first_head + rows.first / HEAD_SIZE, dim = rows.first % HEAD_SIZE;
     float values[2] = {own.total(shared, group) * changes.scales.of[0] + changes.shift[0]};
 #if ROTARY
     values[1] = own.total(shared, group, OUT_ROWS) * changes.scales.of[1] + changes.shift[1];
@@ -111,4 +113,5 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + WARP_SIZE, 1) streame
     places.put(own.token, slot, head, dim, values[0]);
     fetch_changes(group + NUM_TEAMS);
   });
+  end_launch();
 }

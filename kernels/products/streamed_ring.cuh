@@ -131,7 +131,7 @@ __device__ __forceinline__ bool copies_weights() { return threadIdx.x >= NUM_THR
 
 // By all threads; after it a ring is ready.
 __device__ __forceinline__ void prepare_ring(StreamShared& shared) {
-  let_next_kernel_start();
+  begin_launch();
   if (threadIdx.x == NUM_THREADS) {
     for (int i = 0; i < STAGES; i++) {
       init_barrier(shared_address(&shared.filled[i]), 1);

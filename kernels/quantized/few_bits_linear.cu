@@ -105,12 +105,13 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
                     const Element* input,                      // [num_tokens, in_features]
                     float2* left_sums,                         // [gridDim.x, ROW_TILES * TOKENS / 8, NUM_THREADS]
                     uint32* counters,                          // [1 + gridDim.x], zero before and after
-                    int num_tokens, int in_features, int out_features, int num_groups, uint32 inverse) {
+                    int num_tokens, int in_features, int out_features, int output_stride, int num_groups,
+                    uint32 inverse) {
   extern __shared__ __align__(128) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int number = draw_number(&shared.number, counters);
-  const Task of = {output,       digits,     scales,      minimums,     bias,       input,  left_sums,
-                   counters + 1, num_tokens, in_features, out_features, num_groups, inverse};
+  const Task of = {output,       digits,     scales,      minimums,     bias,          input,      left_sums,
+                   counters + 1, num_tokens, in_features, out_features, output_stride, num_groups, inverse};
   const Share share(of.num_tiles(), of.num_chunks(), number);
   const int count = share.end - share.begin;
   const WeightCopy weights(of);

@@ -56,7 +56,7 @@ __device__ __forceinline__ int weight_place(int row, int piece) {
 
 // What a launch works on.
 struct Task {
-  Element* output;              // [num_tokens, out_features]
+  Element* output;              // [num_tokens, out_features], output_stride elements between tokens
   const unsigned char* digits;  // [out_features, row_bytes]
   const __half* scales;         // [out_features, num_groups]
   const __half* minimums;       // the same, or null
@@ -64,7 +64,7 @@ struct Task {
   const Element* input;         // [num_tokens, in_features]
   float2* left_sums;            // [gridDim.x, ROW_TILES * TOKEN_TILES, NUM_THREADS]
   uint32* flags;                // [gridDim.x], zero before and after
-  int num_tokens, in_features, out_features, num_groups;
+  int num_tokens, in_features, out_features, output_stride, num_groups;
   uint32 inverse;  // 2^32 / group_size, rounded up
 
   __device__ __forceinline__ int num_tiles() const { return ceil_div(out_features, ROWS); }
@@ -371,8 +371,8 @@ struct Ending {
       const int token = i / PIECES, row = i % PIECES * PIECE, column = tile * ROWS + row;
       if (token >= of.num_tokens || column >= of.out_features) continue;
       const Element* from = meeting.result(token, row);
-      Element* to = of.output + static_cast<int64>(token) * of.out_features + column;
-      if (of.out_features % PIECE == 0) {
+      Element* to = of.output + static_cast<int64>(token) * of.output_stride + column;
+      if (reinterpret_cast<uint64>(to) % 16 == 0 && column + PIECE <= of.out_features) {
         store_16(to, load_16(from));
       } else {
         for (int j = 0; j < min(PIECE, of.out_features - column); j++) to[j] = from[j];

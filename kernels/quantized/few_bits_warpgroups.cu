@@ -91,7 +91,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
                         const InputStage* laid_out,                // [ceil(in_features / CHUNK)]
                         float2* left_sums,  // [gridDim.x, ROW_TILES * TOKENS / 8, NUM_THREADS]
                         uint32* counters,   // [1 + gridDim.x], zero before and after
-                        int num_tokens, int in_features, int out_features, int num_groups, uint32 inverse) {
+                        int num_tokens, int in_features, int out_features, int output_stride, int num_groups,
+                        uint32 inverse) {
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   if (threadIdx.x == 0) {
@@ -99,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
     publish_barriers();
   }
   const int number = draw_number(&shared.number, counters);
-  const Task of = {output,       digits,     scales,      minimums,     bias,       nullptr, left_sums,
-                   counters + 1, num_tokens, in_features, out_features, num_groups, inverse};
+  const Task of = {output,       digits,     scales,      minimums,     bias,          nullptr,    left_sums,
+                   counters + 1, num_tokens, in_features, out_features, output_stride, num_groups, inverse};
   const Share share(of.num_tiles(), of.num_chunks(), number);
   const int count = share.end - share.begin;
   const WeightCopy weight_copy(of);

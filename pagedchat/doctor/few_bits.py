@@ -14,7 +14,7 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.quantized.forms import Form, Quantization, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.ops.quantized.weight_form import Kind, WeightForm
-from pagedchat.runtime.graphs.step_facts import HEAD
+from pagedchat.runtime.graphs.step_facts import HEAD, VALUES
 from pagedchat.runtime.loading.precision import objection_of_gpu, objection_to_model, refuse
 
 _KINDS: dict[str, Quantization] = {"int8": "int8", "int4": "int4", "fp8": "fp8"}
@@ -53,7 +53,11 @@ def forms_if_quantised(
     assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
     named |= layer.products
     chosen = {name: found.get(linear) for name, linear in named.items() if isinstance(linear, QuantizedLinear)}
-    return {name: _as_weight_form(named[name], form[0]) for name, form in chosen.items() if form}
+    as_weights = {
+        name: [_as_weight_form(named[name], form) for form in found] for name, found in chosen.items() if found
+    }
+    values = {VALUES: as_weights["qkv"][-1]} if "qkv" in as_weights else {}
+    return {name: found[0] for name, found in as_weights.items()} | values
 
 
 def _as_weight_form(linear: Linear, form: Form) -> WeightForm:

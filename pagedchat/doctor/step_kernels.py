@@ -113,7 +113,7 @@ def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
         yield from _all_products(setting, num_tokens, _LONG_PROMPTS)
         return
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
-    for product in sizes.products:
+    for product in setting.products:
         yield from _warpgroup_product(setting, product, num_tokens)
 
 
@@ -151,24 +151,34 @@ def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
-    qkv, *others = sizes.products
+    heads, others = _apart(setting)
     yield Launch("embedding", "embed_tokens")
     if not sizes.adds_products:
         yield Launch("norms", "add_norm")
     if sizes.heads_apart or not sizes.adds_products or setting.cache_kind:
-        works = _few_rows_product(setting, qkv, rows, "small_batch_linear")
-        yield from (work for work in works if work.part != "cache")
+        for product in heads:
+            works = _few_rows_product(setting, product, rows, "small_batch_linear")
+            yield from (work for work in works if work.part != "cache")
         yield from _written_and_read(setting)
     elif sizes.rotary and sizes.head_dim % 16:
         yield Launch("norms", "add_norm")
-        yield from multiplied(setting, qkv, rows, "the kernel turns heads by 16 elements at a time")
+        for product in heads:
+            yield from multiplied(setting, product, rows, "the kernel turns heads by 16 elements at a time")
         yield from (Launch("cache", "heads_to_cache"), _decode_attention(setting))
     else:
-        yield from _few_rows_product(setting, qkv, rows, "qkv_to_cache")
+        for product in heads:
+            yield from _few_rows_product(setting, product, rows, "qkv_to_cache")
         yield _decode_attention(setting)
     for product in others:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     yield from _few_rows_head(setting, rows)
+
+
+def _apart(setting: Setting) -> tuple[list[ProductSizes], list[ProductSizes]]:
+    """Products of a layer: those that make queries, keys and values, and the others."""
+    products = list(setting.products)
+    count = 1 if setting.values_form is None else 2
+    return products[:count], products[count:]
 
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
@@ -229,9 +239,10 @@ def _finish(sizes: ModelSizes) -> list[Work]:
 
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows = facts.setting, facts.rows
-    qkv, *others = setting.sizes.products
+    heads, others = _apart(setting)
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
-    yield from _warpgroup_product(setting, qkv, rows)
+    for product in heads:
+        yield from _warpgroup_product(setting, product, rows)
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
@@ -285,7 +296,7 @@ def _head(sizes: ModelSizes) -> ProductSizes:
 def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
     """Of layers: a library takes whole weights all alike."""
     if setting.forms:
-        for product in setting.sizes.products:
+        for product in setting.products:
             yield from multiplied(setting, product, rows, why)
     else:
         yield Fallback(_PRODUCTS, "cuBLAS", why)

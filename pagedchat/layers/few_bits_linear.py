@@ -4,9 +4,13 @@ It is what a `QuantizedLinear` becomes once its weight is there, where kernels t
 they do not, a layer of floats takes its place.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import torch
 from torch import nn
 
+from pagedchat.layers.attention import Attention
 from pagedchat.layers.by_torch import HasKernels
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.quantized_linear import QuantizedLinear
@@ -22,31 +26,53 @@ class FewBitsLinear(Linear, HasKernels):
     """`rows @ weight.T + bias`.
 
     Args:
-        few: `[out_features, in_features]`.
+        parts: of the weight, one below the other: one, or two of different forms.
         bias: `[out_features]`.
     """
 
-    def __init__(self, few: QuantizedWeight, bias: nn.Parameter | None) -> None:
+    def __init__(self, parts: Sequence[QuantizedWeight], bias: nn.Parameter | None) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features = few.in_features, few.out_features
-        self.weight = torch.empty(few.shape, device="meta")  # type: ignore[assignment]  # no parameter
+        self.in_features, self.out_features = parts[0].in_features, sum(map(len, parts))
+        shape = (self.out_features, self.in_features)
+        self.weight = torch.empty(shape, device="meta")  # type: ignore[assignment]  # no parameter
         self.bias = bias
-        self.few = few
+        self.parts = tuple(parts)
         self.by_kernels = False
-        """Whether a few rows are multiplied by kernels here: where no fast step does that, which asks for `few`."""
+        """Whether a few rows are multiplied by kernels here: where no fast step does, which asks for `parts`."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
-        if self.by_torch:
-            return dequantized_linear(rows, self.few, bias=self.bias)
+        products = [self._product(rows, *each) for each in weights_of(self)]
+        return products[0] if len(products) == 1 else torch.cat(products, dim=-1)
+
+    def _product(self, rows: torch.Tensor, weight: Weight, bias: torch.Tensor | None) -> torch.Tensor:
+        if self.by_torch and isinstance(weight, QuantizedWeight):
+            return dequantized_linear(rows, weight, bias=bias)
         if self.by_kernels and 1 <= len(rows) <= MAX_TOKENS:
-            return small_batch_linear(rows.contiguous(), self.few, bias=self.bias)
-        return multiply(rows, self.few, self.bias)
+            return small_batch_linear(rows.contiguous(), weight, bias=bias)
+        return multiply(rows, weight, bias)
+
+
+def weights_of(linear: Linear) -> list[tuple[Weight, torch.Tensor | None]]:
+    """What a layer multiplies by, one below the other, each with its rows of the bias."""
+    if not isinstance(linear, FewBitsLinear):
+        return [(linear.weight, linear.bias)]
+    stops = list(accumulate(map(len, linear.parts)))
+    spans = [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]
+    biases = [None if linear.bias is None else linear.bias[span] for span in spans]
+    return list(zip(linear.parts, biases, strict=True))
 
 
 def weight_of(linear: Linear) -> Weight:
-    """What a layer multiplies by."""
-    return linear.few if isinstance(linear, FewBitsLinear) else linear.weight
+    """The same of one whose weight has one form.
+
+    Raises:
+        ValueError: it has several.
+    """
+    weights = weights_of(linear)
+    if len(weights) > 1:
+        raise ValueError(f"the weight has {len(weights)} forms, where one is wanted")
+    return weights[0][0]
 
 
 def settle(model: nn.Module, head: nn.Module, dtype: torch.dtype) -> list[str]:
@@ -64,10 +90,10 @@ def settle(model: nn.Module, head: nn.Module, dtype: torch.dtype) -> list[str]:
     for parent_name, parent in list(model.named_modules()):
         for name, child in parent.named_children():
             if isinstance(child, QuantizedLinear):
-                few = _few(child, is_head=child is head)
-                if few is None and any(isinstance(part, QuantizedWeight) for part in child.parts):
+                few = _few(child, _value_row(parent, child), is_head=child is head)
+                if not few and any(isinstance(part, QuantizedWeight) for part in child.parts):
                     made_whole.append(f"{parent_name}.{name}".lstrip("."))
-                setattr(parent, name, _whole(child, dtype) if few is None else FewBitsLinear(few, child.bias))
+                setattr(parent, name, FewBitsLinear(few, child.bias) if few else _whole(child, dtype))
     return made_whole
 
 
@@ -78,14 +104,20 @@ def use_kernels(model: nn.Module) -> None:
             module.by_kernels = True
 
 
-def _few(linear: QuantizedLinear, *, is_head: bool) -> QuantizedWeight | None:
-    """Its whole weight in one form that kernels take."""
-    parts = linear.parts
-    if len(parts) != 1 or not isinstance(parts[0], QuantizedWeight):
-        return None
-    few = parts[0]
-    fits = takes(few.form, few.in_features, few.out_features) and (is_head or few.out_features % UNIT == 0)
-    return few if fits else None
+def _value_row(parent: nn.Module, linear: Linear) -> int:
+    """The first row of values where a layer makes queries, keys and values; 0: it makes something else."""
+    if not isinstance(parent, Attention) or linear is not parent.qkv:
+        return 0
+    return linear.out_features - parent.heads.kv_width
+
+
+def _few(linear: QuantizedLinear, border: int, *, is_head: bool) -> list[QuantizedWeight]:
+    """Its whole weight in one form that kernels take, or in two that meet at a border; empty: it is in others."""
+    few = [part for part in linear.parts if isinstance(part, QuantizedWeight)]
+    fit = all(takes(part.form, part.in_features, len(part)) for part in few)
+    in_units = is_head or all(len(part) % UNIT == 0 for part in few)
+    of_one = len(few) == 1 or (len(few) == 2 and len(few[0]) == border)
+    return few if len(few) == len(linear.parts) and of_one and fit and in_units else []
 
 
 def _whole(linear: QuantizedLinear, dtype: torch.dtype) -> Linear:

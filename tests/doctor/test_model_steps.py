@@ -121,7 +121,7 @@ def test_decodes_launch_what_is_said(name: str, kind: CacheKind | None, rows: in
 
 
 @pytest.mark.parametrize("rows", [3, 16, 64, 300])
-@pytest.mark.parametrize("form", ["int8", "int4, 32, minimums"])
+@pytest.mark.parametrize("form", ["int8", "int4, 32, minimums", "int4, 32, minimums; int8"])
 @pytest.mark.parametrize("name", ["llama", "opt"])
 def test_decodes_with_weights_of_few_bits_launch_what_is_said(name: str, form: str, rows: int) -> None:
     model, backend = empty_model(MODELS[name])
@@ -143,7 +143,7 @@ def test_it_says_which_kernels_serve_weights_of_few_bits(tmp_path: Path) -> None
     report = look_at_model(str(folder), hopper, quantization="int4")
     eight = next(step for step in report.steps if step.batch == f"{CHATS[1]} chats")
     kinds = {work.part: work.constants.get("WEIGHT_KIND") for work in eight.work if isinstance(work, Launch)}
-    assert [kinds[part] for part in ("qkv", "out", "up", "down", "vocabulary")] == [1, 3, 3, None, 1]
+    assert [kinds[part] for part in ("qkv", "values", "out", "up", "down", "vocabulary")] == [3, 1, 3, 3, None, 1]
     with pytest.raises(InvalidValueError, match="from sm_90 on, and this one is sm_80"):
         look_at_model(str(folder), KNOWN_GPUS["sm_80"], quantization="int4")
     with pytest.raises(InvalidValueError, match="--quantize is 'int3'"):

@@ -12,7 +12,7 @@ from tools.emulator.ops import kernels_on_cpu
 
 pytestmark = needs_compiler
 
-SHAPES = [("int4 alone", 6, 1), ("int8", 12, 2)]
+SHAPES = [("int4 alone", 6, 1), ("int8", 12, 2), ("int8, values in int4", 6, 3), ("int4, values in int8", 20, 4)]
 """With as few thread blocks as find room, and a seed."""
 FACTORS = {"alike": 1.0, "one of a run is large": 1000.0, "none is a number": float("nan")}
 """What one element behind the feed-forward's norm is multiplied by."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagedchat.bench.step.kinds import kind_of
-from pagedchat.layers.few_bits_linear import weight_of
+from pagedchat.layers.few_bits_linear import weight_of, weights_of
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
 
@@ -44,7 +44,7 @@ def product_bytes(model: object) -> dict[str, int]:
     for layer in model.layers:
         assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
         for name, linear in layer.products.items():
-            found[_NAMES[name]] += weight_of(linear).nbytes
+            found[_NAMES[name]] += sum(weight.nbytes for weight, _ in weights_of(linear))
     return found | {HEAD: weight_of(model.head).nbytes}
 
 

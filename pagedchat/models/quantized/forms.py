@@ -14,8 +14,8 @@ own, and the table stays as it is stored, in its file: a step reads one row of t
 the head, which in 8 bits is a quarter of the bytes of float32, and half the memory that a table of 16 bits would
 take.
 
-On a GPU bytes are time and products are launches: 8 bits have a scale a row, groups of 4 bits are as large as can
-be, and queries, keys and values have one form, 8 bits where the layers have 4. What no kernel takes stays whole.
+On a GPU bytes are time and products are launches: 8 bits have a scale a row, and groups of 4 bits are as large as
+can be. What no kernel takes stays whole.
 """
 
 from dataclasses import dataclass
@@ -78,27 +78,38 @@ def forms(name: str, model: NativeModel, quantization: Quantization) -> dict[Qua
 
 
 def forms_on_gpu(model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:
-    """The same for kernels of a GPU: one form for all rows of a product."""
+    """The same for kernels of a GPU."""
     layers = model.get_submodule("layers")
-    in_8 = {module.qkv for module in layers.modules() if isinstance(module, Attention)} | {model.head}
+    values = {each.qkv: each.heads.kv_width for each in layers.modules() if isinstance(each, Attention)}
     found: dict[QuantizedLinear, list[Form]] = {}
     for module in (*layers.modules(), model.head):
         if isinstance(module, QuantizedLinear) and module not in found:
-            form = _form_on_gpu(module, quantization, in_8=module in in_8)
+            in_8 = module.out_features if module is model.head else values.get(module, 0)
             whole_units = module is model.head or module.out_features % UNIT == 0
-            if form is not None and whole_units:
-                found[module] = [form]
+            chosen = _forms_on_gpu(module, quantization, in_8)
+            if chosen and whole_units:
+                found[module] = chosen
     return found
 
 
-def _form_on_gpu(linear: QuantizedLinear, quantization: Quantization, *, in_8: bool) -> Form | None:
+def _forms_on_gpu(linear: QuantizedLinear, quantization: Quantization, in_8: int) -> list[Form]:
+    """`in_8`: the last rows, which have 8 bits where others have 4. Empty: no kernel takes these sizes."""
     width, num_rows = linear.in_features, linear.out_features
-    if quantization == "int4" and not in_8:
-        for group in _GROUPS_ON_GPU:
-            if width % group == 0 and takes(WeightForm("int4", group, has_minimums=True), width, num_rows):
-                return Form(num_rows, 4, group)
-    floats = quantization == "fp8"
-    return Form(num_rows, 8, width, floats) if takes(WeightForm("int8"), width, num_rows) else None
+    of_4 = _form_of_4(width, num_rows - in_8) if quantization == "int4" and in_8 % UNIT == 0 else None
+    if of_4 is not None and not in_8:
+        return [of_4]
+    if not takes(WeightForm("int8"), width, num_rows):
+        return []
+    of_8 = Form(num_rows, 8, width, floats=quantization == "fp8")
+    return [of_8] if of_4 is None else [of_4, of_8]
+
+
+def _form_of_4(width: int, num_rows: int) -> Form | None:
+    for group in _GROUPS_ON_GPU:
+        fits = width % group == 0 and takes(WeightForm("int4", group, has_minimums=True), width, num_rows)
+        if fits and num_rows % UNIT == 0 and num_rows > 0:
+            return Form(num_rows, 4, group)
+    return None
 
 
 def _add(

@@ -37,7 +37,7 @@ KERNELS = (
         Use.CAPTURED_STEPS,
         {"ELEMENT": TENSOR_CORE_ELEMENTS, "BLOCK_SIZE": BLOCK_SIZES, **_BY_BUCKET},
         (
-            _tuning(LayersShape(4096, 14336, 32, 8, 128, 16, _INT4, _INT8)),  # Llama-3.1-8B
+            _tuning(LayersShape(4096, 14336, 32, 8, 128, 16, _INT4, _INT4, _INT8)),  # Llama-3.1-8B
             _tuning(LayersShape(4096, 14336, 32, 8, 128, 16, _FP8, _FP8)),
             _tuning(LayersShape(896, 4864, 14, 2, 64, 16)),  # Qwen2.5-0.5B
             _tuning(LayersShape(2048, 6144, 16, 8, 128, 16)),  # Qwen3-1.7B

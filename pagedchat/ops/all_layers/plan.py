@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.common.decode_shape import DecodeShape
+from pagedchat.ops.common.side_by_side import share_of_second
 from pagedchat.ops.quantized.weight_form import NUMBERS, WHOLE, WeightForm
 
 MAX_LAYERS = 64
@@ -38,7 +39,7 @@ _MOST_TURNS = 4
 """Tiles of a context that a warp attends to, one after another."""
 _MOST_GROUP = 16
 """Query heads of a KV head."""
-_LAYER_BYTES, _FEW_BITS_LAYER_BYTES = 11 * 8, 19 * 8
+_LAYER_BYTES, _FEW_BITS_LAYER_BYTES, _PRODUCT_BYTES = 11 * 8, 19 * 8, 4 * 8
 _RUN_BYTES, _SLOT_RUNS = 64, 4 * _NUM_WARPS
 """Of few bits: bytes of a row that its four lanes read at a time, which of 4 bits have a scale in common, and how
 many a slot has of each row."""
@@ -70,6 +71,19 @@ class LayersShape(DecodeShape):
     """Of all weights but those of queries, keys and values."""
     qkv_form: WeightForm = WHOLE
     """Of theirs."""
+    values_form: WeightForm | None = None
+    """Of those of values, where it is another one, and they are a product of their own."""
+
+    @property
+    def forms(self) -> tuple[WeightForm, ...]:
+        """Of all weights; each that is there once or more."""
+        values = () if self.values_form is None else (self.values_form,)
+        return self.qkv_form, *values, self.form
+
+    @property
+    def value_rows(self) -> int:
+        """Of a product of their own."""
+        return 0 if self.values_form is None else self.num_kv_heads * self.head_size
 
     @property
     def num_weights(self) -> int:
@@ -86,6 +100,8 @@ class LayersShape(DecodeShape):
         """For the compiler."""
         tile_parts = 1 if self.head_size <= 64 else 2  # keys and values of a tile in registers
         kinds: Constants = {"LAYER_KIND": NUMBERS[self.form.kind], "QKV_KIND": NUMBERS[self.qkv_form.kind]}
+        if self.values_form is not None:
+            kinds = {**kinds, "VALUES_KIND": NUMBERS[self.values_form.kind]}
         return {**self.sizes_as_constants, "TILE_PARTS": tile_parts, **(kinds if self.form.few else {})}
 
 
@@ -98,6 +114,8 @@ class Share(NamedTuple):
     num_stream: int
     first_up: int
     num_up: int
+    first_values: int
+    num_values: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +192,7 @@ def why_not(shape: LayersShape) -> str:
         return f"blocks of the cache have {shape.block_size} slots"
     if shape.group_size > _MOST_GROUP:
         return f"{shape.group_size} query heads share a KV head, and {_MOST_GROUP} is the most"
-    return _why_not_few_bits(shape) if shape.form.few or shape.qkv_form.few else _why_not_whole(shape)
+    return _why_not_few_bits(shape) if any(form.few for form in shape.forms) else _why_not_whole(shape)
 
 
 def _why_not_whole(shape: LayersShape) -> str:
@@ -187,12 +205,14 @@ def _why_not_whole(shape: LayersShape) -> str:
 
 
 def _why_not_few_bits(shape: LayersShape) -> str:
-    for form in (shape.form, shape.qkv_form):
+    for form in shape.forms:
         if not _takes(form):
             return (
                 f"its weights are {form}, where one launch takes a scale a row, or groups of {_GROUP} with minimums"
             )
-    products = ((shape.qkv_form, shape.hidden), (shape.form, shape.attended), (shape.form, shape.hidden))
+    if shape.values_form is not None and shape.values_form.kind == shape.qkv_form.kind:
+        return f"its values are apart, and of the same {shape.qkv_form} as queries and keys"
+    products = (*((form, shape.hidden) for form in shape.forms), (shape.form, shape.attended))
     for form, width in (*products, (shape.form, shape.middle)):
         if width % _run(form):
             return f"a width of {width:,} is not a multiple of {_run(form)}"
@@ -243,13 +263,23 @@ def plan_layers(
 @cache
 def shares_of(shape: LayersShape, num_thread_blocks: int) -> tuple[Share, ...]:
     """Who makes what: of each product each thread block about as many units, since all wait for the last one."""
-    unit = shape.unit
+    unit, with_values = shape.unit, _with_values(shape, num_thread_blocks)
+    others = num_thread_blocks - with_values
+    values = [*_even(shape.value_rows // unit, with_values), *[0] * others]
+    heads = [*[0] * with_values, *_even((shape.qkv_rows - shape.value_rows) // unit, others)[::-1]]
     stream = _even(shape.hidden // unit, num_thread_blocks)
-    qkv = _even(shape.qkv_rows // unit, num_thread_blocks)[::-1]
     up = _even(2 * shape.middle // unit, num_thread_blocks)[::-1]
-    starts = [_starts(counts) for counts in (qkv, stream, up)]
-    columns = (starts[0], qkv, starts[1], stream, starts[2], up)
+    columns = [column for counts in (heads, stream, up, values) for column in (_starts(counts), counts)]
     return tuple(Share(*row) for row in zip(*columns, strict=True))
+
+
+def _with_values(shape: LayersShape, num_thread_blocks: int) -> int:
+    """Thread blocks that make values where those are apart, and no queries and keys, whose input is in another
+    order."""
+    if shape.values_form is None:
+        return 0
+    heads = (shape.qkv_rows - shape.value_rows) // shape.unit, shape.qkv_form.bits
+    return share_of_second(heads, (shape.value_rows // shape.unit, shape.values_form.bits), num_thread_blocks)
 
 
 def _even(count: int, parts: int) -> list[int]:
@@ -289,7 +319,7 @@ def _slot_bytes(shape: LayersShape) -> int:
     """Of the ring."""
     if not shape.form.few:
         return _SLOT_BYTES
-    scales = 2 * _SLOT_RUNS if shape.form.scale_group else 1
+    scales = 2 * _SLOT_RUNS if any(form.scale_group for form in shape.forms) else 1
     return _FEW_BITS_UNIT * (_SLOT_RUNS * _RUN_BYTES + 2 * scales)
 
 
@@ -302,7 +332,8 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
     states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
     shared = max(attention, _middle_bytes(shape, rows))  # they lie in the same place
     if shape.form.few:
-        shared += MAX_LAYERS * _FEW_BITS_LAYER_BYTES
+        apart = 0 if shape.values_form is None else _PRODUCT_BYTES
+        shared += MAX_LAYERS * (_FEW_BITS_LAYER_BYTES + apart)
     else:
         shared += _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
     return sums + states + shared + _NUM_WARPS * rows * 4 + _SLACK_BYTES

@@ -17,10 +17,11 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS
 from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.small_batch_launch import digits_of
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, form_of
+from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.ops.sampling.decode_state import DecodeState
 
 NAME = "streamed_layers"
@@ -53,8 +54,7 @@ class StreamedLayers:
         self._caches = caches
         self._plan = plan
         _, values = caches[0]
-        forms = form_of(model.layers[0].out.weight), form_of(model.layers[0].qkv.weight)
-        self._shape = LayersShape.of(model.sizes, values.shape[-1], form=forms[0], qkv_form=forms[1])
+        self._shape = LayersShape.of(model.sizes, values.shape[-1], **_forms(model.layers[0]))
         device = values.device
         rows = [_addresses(layer, cache) for layer, cache in zip(model.layers, caches, strict=True)]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
@@ -132,6 +132,11 @@ class StreamedLayers:
         }
 
 
+def _forms(layer: LayerTensors) -> dict[str, WeightForm]:
+    forms = {"form": form_of(layer.out.weight), "qkv_form": form_of(layer.qkv.weight)}
+    return forms if layer.values is None else {**forms, "values_form": form_of(layer.values.weight)}
+
+
 def _beginning(head: Weight) -> tuple[int, i32]:
     """Of the vocabulary, which the next launch reads from its first row on, as far as it is brought on its way."""
     where, size = digits_of(head), head.digits if isinstance(head, QuantizedWeight) else head
@@ -148,11 +153,12 @@ def is_aligned(model: ModelTensors, caches: list[LayerCache]) -> bool:
 def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
     first, second = layer.norms_before
     heads = layer.head_norms
-    weights = [product.weight for product in (layer.qkv, layer.out, layer.up, layer.down)]
+    biases = [product.bias for product in (layer.qkv, layer.values) if product is not None]
+    weights = [product.weight for product in layer.products]
     few = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
     before = [address(first.weight), address(second.weight), *map(digits_of, weights)]
     tensors = (
-        layer.qkv.bias, None if heads is None else heads.query.weight, None if heads is None else heads.key.weight,
+        *biases, None if heads is None else heads.query.weight, None if heads is None else heads.key.weight,
         *cache, *(weight.scales for weight in few), *(weight.minimums for weight in few),
     )  # fmt: skip
     return before + [address(tensor) for tensor in tensors]
@@ -160,9 +166,13 @@ def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
 
 def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidden: torch.Tensor) -> None:
     """Both halves of a layer, added to `hidden` `[num_tokens, hidden]`."""
-    sizes, qkv = layer.sizes, layer.qkv
+    sizes = layer.sizes
     first, second = layer.norms_before
-    heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=first).view(len(hidden), -1, sizes.head_dim)
+
+    def multiply(rows: torch.Tensor, product: Product, output: torch.Tensor | None) -> torch.Tensor:
+        return small_batch_linear(rows, product.weight, bias=product.bias, norm=first, output=output)
+
+    heads = layer.heads(hidden, multiply).view(len(hidden), -1, sizes.head_dim)
     places = (state.block_tables, state.positions)
     query = heads_to_cache(heads, *cache, *places, norms=layer.head_norms, rotations=layer.rotations)
     longest = state.block_tables.shape[1] * cache[1].shape[-1]

@@ -27,12 +27,14 @@ def launch_clusters(
     paired: bool,
     plan: ClusterPlan,
     *,
+    beside: int = 0,
     overlap: bool = False,
 ) -> None:
     """The kernel, arguments as in `warpgroup_linear`, of a product that is known to be right.
 
     Args:
-        output: `[num_tokens, out_features]`, written; may be `residual`.
+        output: `[num_tokens, out_features]`, written; may be `residual`. Both may be strided by token, alike, by
+            whole pieces of 16 bytes.
         rows: `[num_tokens, in_features]`, float16 or bfloat16.
         weight: `[out_features, in_features]`, of the rows' type or of few bits; with `paired`
             `[2 * out_features, in_features]`, gates first.
@@ -41,6 +43,8 @@ def launch_clusters(
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
         plan: how it is cut, of the weight's form. More tokens than it has go by launches of as many.
+        beside: 1: the launch behind this one has the same input and runs beside it; 2: this is that launch; 0:
+            neither, as has to be where there are more tokens than the plan has.
         overlap: as in `small_batch_linear`.
     """
     num_tokens, in_features = rows.shape
@@ -61,6 +65,7 @@ def launch_clusters(
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
         **plan.constants,
+        **({"BESIDE": beside} if beside else {}),
     )
     few = weight if isinstance(weight, QuantizedWeight) else None
     args = (
@@ -74,6 +79,7 @@ def launch_clusters(
         i32(num_tokens),
         i32(in_features),
         i32(output.shape[1]),
+        i32(output.stride(0)),
     )
     kernel.allow_shared(plan.shared_bytes)
     kernel.launch(

@@ -15,17 +15,18 @@ from pagedchat.ops.quantized.weight_form import NUMBERS
 _OF_WEIGHTS = {"WEIGHT_KIND": tuple(NUMBERS.values()), "SCALES": (0, 1, 2)}
 
 
-def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool) -> Tuning:
+def _cut(in_features: int, out_features: int, num_tokens: int, *, paired: bool, beside: int = 0) -> Tuning:
     plan = plan_clusters(in_features, out_features, num_tokens, paired, H200_MULTIPROCESSORS, H200_SHARED_BYTES)
     assert plan is not None  # noqa: S101 - sizes of real models
-    return Tuning({name: value for name, value in plan.constants.items() if name not in _OF_WEIGHTS})
+    cut = {name: value for name, value in plan.constants.items() if name not in _OF_WEIGHTS}
+    return Tuning({**cut, "BESIDE": beside})
 
 
 _CUTS = (
     _cut(8960, 1536, 64, paired=False),
-    _cut(8192, 2048, 16, paired=False),
+    _cut(8192, 2048, 16, paired=False, beside=2),
     _cut(14336, 4096, 64, paired=False),
-    _cut(4096, 6144, 32, paired=False),
+    _cut(4096, 6144, 32, paired=False, beside=1),
     _cut(2048, 8192, 64, paired=True),
 )
 

@@ -49,6 +49,19 @@ def check_same_type(name: str, tensor: torch.Tensor, other: torch.Tensor) -> Non
         raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, expected {other.dtype} on {other.device}")
 
 
+def check_columns(name: str, tensor: torch.Tensor, *, alone: bool) -> None:
+    """Refuse a matrix that is neither contiguous nor, unless it stands alone, some columns of one that is, in whole
+    pieces of 16 bytes.
+
+    Raises:
+        ValueError: it lies in another way.
+    """
+    pieces = (tensor.stride(0) * tensor.itemsize, tensor.data_ptr()) if tensor.is_cuda else ()
+    in_columns = tensor.stride(1) == 1 and not any(number % 16 for number in pieces)
+    if not tensor.is_contiguous() and (alone or not in_columns):
+        raise ValueError(f"{name} is not contiguous" + ("" if alone else ", nor whole columns of a wider one"))
+
+
 def check_of_heads(name: str, tensor: torch.Tensor, query: torch.Tensor) -> None:
     """Refuse anything but one float32 number for each head of `query`, `[num_tokens, num_heads, head_size]`.
 

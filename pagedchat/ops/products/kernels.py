@@ -45,6 +45,11 @@ def _in_part(tuning: Tuning) -> Tuning:
     return Tuning({**tuning.constants, "TURNED": 32}, {**tuning.where, "ROTARY": (1,)})
 
 
+def _beside(tuning: Tuning, number: int) -> Tuning:
+    """The same of values that are apart, or of queries and keys beside them."""
+    return Tuning({**tuning.constants, "BESIDE": number}, tuning.where)
+
+
 _PRODUCT_TUNINGS = tuple(
     _product(width, plan_product(width, 1, normed)) for width, normed in ((768, True), (1024, True), (3072, False))
 )
@@ -111,13 +116,26 @@ _STREAMED = tuple(
         (stem,),
         Use.CAPTURED_STEPS,
         {**_STREAM, **of_its_own},
-        tunings + _FEW_BITS_TUNINGS,
+        tunings,
         (NO_BULK_COPIES,),
     )
     for stem, of_its_own, tunings in (
-        ("streamed_linear", _LINEAR, (*_LONG_AND_SHORT, _ring(2560))),
-        ("streamed_qkv", _QKV, (*_LONG_AND_SHORT, _ring(2560), _in_part(_LONG_AND_SHORT[-1]))),
-        ("streamed_vocabulary", {}, (*_LONG_AND_SHORT, _ring(2560, num_rows=_VOCABULARY_ROWS))),
+        ("streamed_linear", _LINEAR, (*_LONG_AND_SHORT, _ring(2560), *_FEW_BITS_TUNINGS)),
+        (
+            "streamed_qkv",
+            _QKV,
+            (
+                *_LONG_AND_SHORT,
+                _ring(2560),
+                _in_part(_LONG_AND_SHORT[-1]),
+                *map(_beside, _FEW_BITS_TUNINGS, (2, 1)),
+            ),
+        ),
+        (
+            "streamed_vocabulary",
+            {},
+            (*_LONG_AND_SHORT, _ring(2560, num_rows=_VOCABULARY_ROWS), *_FEW_BITS_TUNINGS),
+        ),
     )
 )
 

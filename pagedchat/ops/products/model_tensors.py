@@ -34,9 +34,13 @@ class Product:
         """The weight, which launches that are whole steps take in 16 bits."""
         return _whole(self.weight)
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """`[num_rows, in_features]` -> `[num_rows, out_features]`, by a library."""
-        return multiply(rows, self.weight, self.bias)
+    def __call__(self, rows: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
+        """`[num_rows, in_features]` -> `[num_rows, out_features]`, by a library; into `output`, if it is given."""
+        return multiply(rows, self.weight, self.bias, out=output)
+
+
+Multiply = Callable[[torch.Tensor, Product, torch.Tensor | None], torch.Tensor]
+"""`[num_rows, in_features]` -> `[num_rows, out_features]`, which is written where it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class LayerTensors:
     attention_norm: Norm | None
     """Before attention; with `parallel` halves behind one norm before both."""
     qkv: Product
-    """`[qkv_rows, hidden]`: all query heads, then all key heads, then all value heads."""
+    """`[qkv_rows, hidden]`: all query heads, then all key heads, then all value heads, but where these have their
+    own."""
     out: Product
     """`[hidden, attended]`."""
     mlp_norm: Norm | None
@@ -68,6 +73,36 @@ class LayerTensors:
     """Behind attention; with norms "after sum" of the residual stream then."""
     mlp_end_norm: Norm | None = None
     """The same of the feed-forward."""
+    values: Product | None = None
+    """`[num_kv_heads * head_dim, hidden]`: all value heads, where their weights have another form than those of
+    queries and keys."""
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All, in their order; that of values by itself is the last."""
+        values = () if self.values is None else (self.values,)
+        return self.qkv, self.out, self.up, self.down, *values
+
+    def heads(self, rows: torch.Tensor, multiply_by: Multiply) -> torch.Tensor:
+        """Queries, keys and values side by side, of one product or of two.
+
+        Args:
+            rows: `[num_rows, hidden]`.
+            multiply_by: who multiplies.
+
+        Returns:
+            `[num_rows, qkv_rows]`.
+        """
+        if self.values is None:
+            return multiply_by(rows, self.qkv, None)
+        heads, first = self.empty_heads(rows), len(self.qkv.weight)
+        multiply_by(rows, self.qkv, heads[:, :first])
+        multiply_by(rows, self.values, heads[:, first:])
+        return heads
+
+    def empty_heads(self, rows: torch.Tensor) -> torch.Tensor:
+        """Room for what `heads` makes of rows."""
+        return rows.new_empty(len(rows), self.sizes.qkv_rows)
 
     @property
     def changes_heads(self) -> bool:

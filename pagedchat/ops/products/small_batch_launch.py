@@ -71,6 +71,7 @@ def product_launch(
     rows: torch.Tensor,
     weight: Weight,
     norm: Norm | None,
+    most_blocks: int | None = None,
     **constants: Constant,
 ) -> ProductLaunch | None:
     """The launch of the kernel `stem`, or of the one that streams; None where a library multiplies.
@@ -81,10 +82,11 @@ def product_launch(
         rows: `[num_tokens, in_features]`, the input.
         weight: `[num_rows, in_features]`.
         norm: that goes along.
+        most_blocks: thread blocks of a kernel that streams; one a multiprocessor by default.
         constants: of both kernels, besides those of the product.
     """
     if isinstance(plan.plan, StreamPlan):
-        return streamed_launch(STREAMED[stem], plan.plan, rows, weight, norm, **constants)
+        return streamed_launch(STREAMED[stem], plan.plan, rows, weight, norm, most_blocks, **constants)
     if plan.plan is None:
         return None
     known = product_constants(rows, norm)
@@ -93,7 +95,13 @@ def product_launch(
 
 
 def streamed_launch(
-    stem: str, plan: StreamPlan, rows: torch.Tensor, weight: Weight, norm: Norm | None, **constants: Constant
+    stem: str,
+    plan: StreamPlan,
+    rows: torch.Tensor,
+    weight: Weight,
+    norm: Norm | None,
+    most_blocks: int | None = None,
+    **constants: Constant,
 ) -> ProductLaunch:
     """The launch of the kernel `stem`, which streams; arguments as of `product_launch`."""
     known = product_constants(rows, norm)
@@ -101,7 +109,7 @@ def streamed_launch(
     shared = plan.shared_bytes(norm is not None)
     kernel.allow_shared(shared)
     kernel.prefer_shared()
-    grid = min(-(-len(weight) // UNIT), gpu(rows.device.index).num_multiprocessors)
+    grid = min(-(-len(weight) // UNIT), most_blocks or gpu(rows.device.index).num_multiprocessors)
     few = weight if isinstance(weight, QuantizedWeight) else None
     scales = (address(few.scales), address(few.minimums)) if few is not None else (0, 0)
     return ProductLaunch(kernel, grid, plan.num_threads, shared, scales)

@@ -7,7 +7,7 @@ the memory gives them. Gated feed-forwards (Shazeer 2020, arXiv 2002.05202) with
 import torch
 
 from pagedchat.jit.launch import f32, i32
-from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.checks import check_columns, check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, has_tensor_cores, on_cuda
 from pagedchat.ops.common.norm import Norm, check_norm
@@ -44,12 +44,13 @@ def small_batch_linear(
         norm: of the input rows.
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
-        output: `[num_tokens, out_features]`, written; a new one by default.
+        output: `[num_tokens, out_features]`, written; a new one by default. It may be some columns of a wider one,
+            without a residual.
         overlap: the launch may begin before the kernel before it has ended; it waits before it reads the input and
             the residual. Only where the kernel before waits for those before it.
 
     Returns:
-        `output`. All tensors are contiguous and of one type.
+        `output`. All other tensors are contiguous, and all of one type.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -110,9 +111,11 @@ def _check(
             check_same_type(name, tensor, rows)
     if norm is not None:
         check_norm(norm, rows)
-    for name, tensor in (("input_rows", rows), ("residual", residual), ("output", output)):
+    for name, tensor in (("input_rows", rows), ("residual", residual)):
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
+    if output is not None:
+        check_columns("output", output, alone=residual is not None)
 
 
 def _launch(
@@ -136,6 +139,7 @@ def _launch(
         address(norm.bias if norm else None),
         i32(rows.shape[0]),
         i32(output.shape[1]),
+        i32(output.stride(0)),
         f32(norm.eps if norm else 0.0),
         f32(residual_scale),
     )

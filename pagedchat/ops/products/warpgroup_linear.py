@@ -6,13 +6,15 @@ while the kernel before still runs: a small one stays in shared memory, a large 
 number of rows (`wide_gates`).
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.clusters.cluster_linear import launch_clusters
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
-from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.common.checks import check_columns, check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.products.library_linear import library_linear
@@ -49,11 +51,12 @@ def warpgroup_linear(
         residual: `[num_tokens, out_features]`, added at the end; may be `output`.
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
-        output: `[num_tokens, out_features]`, written; a new one by default.
+        output: `[num_tokens, out_features]`, written; a new one by default. Of a weight of few bits it may be some
+            columns of a wider one, without a residual.
         overlap: as in `small_batch_linear`.
 
     Returns:
-        `output`. All tensors are contiguous and of one type.
+        `output`. All other tensors are contiguous, and all of one type.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -85,6 +88,37 @@ def warpgroup_linear(
     else:
         _launch(*arguments, plan, overlap)
     return target
+
+
+def side_by_side(
+    input_rows: torch.Tensor,
+    parts: Sequence[tuple[Weight, torch.Tensor | None]],
+    output: torch.Tensor,
+) -> None:
+    """Two products of the same rows into neighbouring columns, at the same time where both go by clusters; the
+    launches overlap as `warpgroup_linear`'s may.
+
+    Args:
+        input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        parts: weights of few bits, `[out_features, in_features]`, and biases `[out_features]`.
+        output: `[num_tokens, out_features of both]`, written.
+
+    Raises:
+        ValueError: shapes or types that do not go together.
+    """
+    plans = [_plan(input_rows, weight, paired=False) for weight, _ in parts]
+    beside = all(isinstance(plan, ClusterPlan) and len(input_rows) <= plan.tokens for plan in plans)
+    start = 0
+    for number, ((weight, bias), plan) in enumerate(zip(parts, plans, strict=True), start=1):
+        columns = output[:, start : start + len(weight)]
+        if beside and isinstance(plan, ClusterPlan):
+            _check(input_rows, weight, bias, None, False, columns)
+            launch_clusters(
+                columns, input_rows, weight, bias, None, "none", False, plan, beside=number, overlap=True
+            )
+        else:
+            warpgroup_linear(input_rows, weight, bias=bias, output=columns, overlap=True)
+        start += len(weight)
 
 
 def _plan(rows: torch.Tensor, weight: Weight, paired: bool) -> ManyRowsPlan | None:
@@ -161,5 +195,7 @@ def _check(
     for name, tensor in tensors:
         if tensor is not None:
             check_same_type(name, tensor, rows)
-            if not tensor.is_contiguous():
+            if tensor is not output and not tensor.is_contiguous():
                 raise ValueError(f"{name} is not contiguous")
+    if output is not None:
+        check_columns("output", output, alone=residual is not None or isinstance(weight, torch.Tensor))

@@ -54,7 +54,7 @@ def few_bits_linear(
         rows: `[num_rows, in_features]`; on a GPU float16 or bfloat16.
         weight: of as many `in_features`.
         bias: `[out_features]`, of the rows' type.
-        out: `[num_rows, out_features]`, contiguous, written; a new one by default.
+        out: `[num_rows, out_features]`, written, may be strided by row; a new one by default.
         overlap: the launch may begin before the kernel before it has ended, which makes the rows and waits for
             those before it.
 
@@ -125,6 +125,7 @@ def launch_plan(
         i32(len(rows)),
         i32(weight.in_features),
         i32(weight.out_features),
+        i32(output.stride(0)),
         i32(weight.scales.shape[1]),
         i32((1 << 32) // weight.group_size + 1),
     )

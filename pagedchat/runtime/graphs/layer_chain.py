@@ -14,15 +14,19 @@ from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
-from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
 from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
 class Products(Protocol):
     """Who multiplies."""
 
-    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
-        """`[num_rows, in_features]` -> `[num_rows, out_features]`."""
+    def linear(self, rows: torch.Tensor, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
+        """`[num_rows, in_features]` -> `[num_rows, out_features]`, which is written where it is given."""
+        ...
+
+    def heads(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """Queries, keys and values: `[num_rows, hidden]` -> `[num_rows, qkv_rows]`."""
         ...
 
     def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
@@ -115,7 +119,7 @@ def _add_by_products(
 ) -> None:
     """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them."""
     rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
-    attended = attend(layer, clipped(layer, products.linear(rows, layer.qkv)))
+    attended = attend(layer, clipped(layer, products.heads(rows, layer)))
     middle = None
     if layer.sizes.parallel:  # of the rows that attention has read
         if layer.mlp_norm is not None:
@@ -130,7 +134,7 @@ def _add_by_products(
 def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
     parallel = layer.sizes.parallel
     rows = stream.settle(layer.attention_norm)
-    attended = products.linear(attend(layer, clipped(layer, products.linear(rows, layer.qkv))), layer.out)
+    attended = products.linear(attend(layer, clipped(layer, products.heads(rows, layer))), layer.out)
     if not parallel:
         stream.add(attended, layer.attention_end_norm)
     if parallel != "one norm":  # nothing waits where the halves are parallel
@@ -148,9 +152,13 @@ def clipped(layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
 class LibraryProducts:
     """A library multiplies, with biases and some activations in its epilogues."""
 
-    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+    def linear(self, rows: torch.Tensor, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
         """See `Products`."""
-        return product(rows)
+        return product(rows, output)
+
+    def heads(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        return layer.heads(rows, self.linear)
 
     def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""
@@ -161,9 +169,17 @@ class LibraryProducts:
 class WarpgroupProducts:
     """Those of `warpgroup_linear`, with biases, activations and the residual stream in their epilogues."""
 
-    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+    def linear(self, rows: torch.Tensor, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
         """See `Products`."""
-        return warpgroup_linear(rows, product.weight, bias=product.bias, overlap=True)
+        return warpgroup_linear(rows, product.weight, bias=product.bias, output=output, overlap=True)
+
+    def heads(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        if layer.values is None:
+            return self.linear(rows, layer.qkv)
+        heads = layer.empty_heads(rows)
+        side_by_side(rows, [(product.weight, product.bias) for product in (layer.qkv, layer.values)], heads)
+        return heads
 
     def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""

@@ -11,7 +11,7 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.layers.attention import Attention
 from pagedchat.layers.experts import SparseMlp
-from pagedchat.layers.few_bits_linear import weight_of
+from pagedchat.layers.few_bits_linear import weight_of, weights_of
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.norms import Norm as NormModule
 from pagedchat.layers.rotary import RotaryEmbedding
@@ -29,7 +29,7 @@ from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.foreign_model import OBJECTION, ForeignModel, StepModel, foreign_sizes
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_cache, objection_to_whole_steps
-from pagedchat.runtime.graphs.step_facts import HEAD, Setting
+from pagedchat.runtime.graphs.step_facts import HEAD, VALUES, Setting
 
 # --- from a config, without tensors -------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ def layers_differ(model: StepModel) -> bool:
 
 
 def _counted_forms(model: StepModel) -> dict[str, Counter[WeightForm]]:
-    """Of the head and of the products of all layers, by their names."""
+    """Of the head, of the products of all layers by their names, and of the values in them."""
     if isinstance(model, ForeignModel):
         return {}
     decoder = _decoder(model)
@@ -140,7 +140,10 @@ def _counted_forms(model: StepModel) -> dict[str, Counter[WeightForm]]:
     for layer in decoder.layers:
         assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
         for name, linear in layer.products.items():
-            found[name][form_of(weight_of(linear))] += 1
+            weights = [weight for weight, _ in weights_of(linear)]
+            found[name][form_of(weights[0])] += 1
+            if name == "qkv":
+                found[VALUES][form_of(weights[-1])] += 1
     return found
 
 
@@ -205,6 +208,7 @@ def _layer(
 ) -> LayerTensors:
     """`like`: of the type and on the device of what has no weights."""
     attention, products = layer.attention, layer.products
+    qkv, *values = [Product(*each) for each in weights_of(products["qkv"])]
     if isinstance(layer.mlp, SparseMlp):
         raise ValueError("a mixture of experts, which the model's config does not say")
     return LayerTensors(
@@ -212,7 +216,7 @@ def _layer(
         sizes=sizes,
         sliding_window=attention.scores.sliding_window,
         attention_norm=_norm(layer.attention_norm, like),
-        qkv=_product(products["qkv"]),
+        qkv=qkv,
         out=_product(products["out"]),
         mlp_norm=_norm(layer.mlp_norm, like),
         up=_product(products["up"]),
@@ -221,6 +225,7 @@ def _layer(
         rotations=rotations,
         attention_end_norm=_norm(layer.attention_end_norm, like),
         mlp_end_norm=_norm(layer.mlp_end_norm, like),
+        values=values[0] if values else None,
     )
 
 

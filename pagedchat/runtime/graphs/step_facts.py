@@ -6,12 +6,12 @@ from typing import Literal
 
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.driver import Gpu
-from pagedchat.ops.common.model_sizes import ModelSizes
+from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 from pagedchat.ops.whole_step.plan import PersistentShape
 
-HEAD = "head"
-"""The product with the vocabulary, beside those of a layer."""
+HEAD, VALUES = "head", "values"
+"""The product with the vocabulary, beside those of a layer; and the rows of values in the first of these."""
 
 _TENSOR_CORE_ELEMENTS = {"float16": (7, 5), "bfloat16": (8, 0)}
 """With the compute capability of the first GPU whose tensor cores multiply them."""
@@ -39,13 +39,29 @@ class Setting:
     batch_invariant: bool = False
     """Whether a token's numbers are to follow from its own sequence alone."""
     forms: Mapping[str, WeightForm] = field(default_factory=dict)
-    """In which forms weights are, by the names of products and `HEAD`; empty: all of them are whole."""
+    """In which forms weights are, by the names of products, `HEAD` and `VALUES`; empty: all of them are whole."""
     layers_differ: bool = False
     """Whether some layers have others than `forms` says, which is what most of them have."""
 
     def form(self, name: str) -> WeightForm:
         """Of the weight of a product, or of `HEAD`."""
         return self.forms.get(name, WHOLE)
+
+    @property
+    def values_form(self) -> WeightForm | None:
+        """Of values, where it is another one than that of queries and keys, and they are a product of their own."""
+        form = self.forms.get(VALUES)
+        return None if form == self.form("qkv") else form
+
+    @property
+    def products(self) -> tuple[ProductSizes, ...]:
+        """Of a layer: those of its sizes, and values behind queries and keys where they are apart."""
+        qkv, *others = self.sizes.products
+        if self.values_form is None:
+            return self.sizes.products
+        rows = self.sizes.num_kv_heads * self.sizes.head_dim
+        heads = qkv._replace(out_features=qkv.out_features - rows)
+        return heads, qkv._replace(name=VALUES, out_features=rows), *others
 
     @property
     def shape(self) -> PersistentShape:

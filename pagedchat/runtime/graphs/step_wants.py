@@ -181,7 +181,7 @@ def whole_contexts(facts: DecodeFacts) -> str:
 
 def layers_worth_streaming(facts: DecodeFacts) -> str:
     """Layers of a size for which it was measured to be faster."""
-    count = sum(map(_weights, facts.setting.sizes.products))
+    count = sum(map(_weights, facts.setting.products))
     if _FEWEST_STREAMED <= count <= _most_streamed(facts):
         return ""
     return f"one launch for all layers is not faster for {count:,} weights of a layer and {facts.rows} rows"
@@ -258,7 +258,7 @@ def fused_products(facts: DecodeFacts) -> str:
 
 def _most_by_library(facts: DecodeFacts, by_library: Callable[[ProductSizes], bool], why: str) -> str:
     """Names the products, if they have more than half of a layer's weights."""
-    products = facts.setting.sizes.products
+    products = facts.setting.products
     left = [product for product in products if by_library(product)]
     if 2 * sum(map(_weights, left)) <= sum(map(_weights, products)):
         return ""
@@ -291,7 +291,7 @@ def rows_of_warpgroups(most: int) -> Condition:
 def warpgroup_products(facts: DecodeFacts) -> str:
     """Half of the products at least by kernels of ours, or of their weights; others go by a library."""
     gpu, rows = facts.setting.gpu, facts.rows
-    products = facts.setting.sizes.products
+    products = facts.setting.products
     left = [
         product
         for product in products

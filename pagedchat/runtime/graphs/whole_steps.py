@@ -46,7 +46,7 @@ def layers_plan(facts: DecodeFacts) -> LayersPlan | None:
 def layers_shape(setting: Setting) -> LayersShape:
     """The model, as the kernel of all layers sees it; its three other products have the form of the way out."""
     forms = {"form": setting.form("out"), "qkv_form": setting.form("qkv")}
-    return LayersShape.of(setting.sizes, setting.block_size, **forms)
+    return LayersShape.of(setting.sizes, setting.block_size, **forms, values_form=setting.values_form)
 
 
 def one_turn_len(setting: Setting, num_seqs: int) -> int | None:

@@ -94,21 +94,24 @@ def test_loading_gives_what_the_bits_stand_for(family: str, quantization: Quanti
     torch.testing.assert_close(logits(model), logits(wanted), rtol=1e-4, atol=1e-4)
 
 
-def test_queries_keys_and_values_have_8_bits_where_layers_have_4(tmp_path: Path) -> None:
+def test_values_and_the_head_have_8_bits_where_layers_have_4(tmp_path: Path) -> None:
     model, _ = loaded_as_on_gpu(save_wide(tmp_path), "int4")
     layer = model.get_submodule("layers.0")
     forms = {
-        name: str(module.few.form) for name, module in layer.named_modules() if isinstance(module, FewBitsLinear)
+        name: [(len(part), str(part.form)) for part in module.parts]
+        for name, module in layer.named_modules()
+        if isinstance(module, FewBitsLinear)
     }
+    of_64, of_128 = "int4, groups of 64 with minimums", "int4, groups of 128 with minimums"
     assert forms == {
-        "attention.qkv": "int8, a scale a row",
-        "attention.out": "int4, groups of 64 with minimums",
-        "mlp.gate_up": "int4, groups of 64 with minimums",
-        "mlp.down": "int4, groups of 128 with minimums",
+        "attention.qkv": [(192, of_64), (64, "int8, a scale a row")],
+        "attention.out": [(128, of_64)],
+        "mlp.gate_up": [(512, of_64)],
+        "mlp.down": [(128, of_128)],
     }
     head = model.head
     assert isinstance(head, FewBitsLinear)
-    assert head.few.bits == 8
+    assert [part.bits for part in head.parts] == [8]
 
 
 def test_what_no_kernel_takes_becomes_floats_and_is_named() -> None:

@@ -25,6 +25,8 @@ SHAPES = {
 # Rows that are whole slots of the ring, and that end in less than a run for each warp or than a slot.
 FEW_BITS_SHAPES = {
     "int4": LayersShape(1280, 5120, 8, 2, 128, BLOCK_SIZE, INT4, INT8),
+    "int4, values in int8": LayersShape(1280, 1280, 8, 2, 128, BLOCK_SIZE, INT4, INT4, INT8),
+    "int8, values in int4": LayersShape(384, 640, 6, 2, 64, BLOCK_SIZE, INT8, INT8, INT4),
     "int4, whole slots": LayersShape(4096, 1024, 4, 1, 128, BLOCK_SIZE, INT4, INT8),
     "int4 alone": LayersShape(384, 640, 6, 2, 64, BLOCK_SIZE, INT4, INT4),
     "int8": LayersShape(704, 2240, 6, 2, 64, BLOCK_SIZE, INT8, INT8),
@@ -80,22 +82,31 @@ def random_model(
     angles = torch.arange(4096)[:, None] * torch.logspace(0, -3, shape.head_size // 2)
     rotations = torch.stack((angles.cos(), angles.sin()), dim=-1) if rotary else None
 
+    def heads() -> list[Product]:
+        bias = (torch.randn(shape.qkv_rows) / 10).to(dtype) if biased else None
+        sizes, products, start = (shape.qkv_rows - shape.value_rows, shape.value_rows), [], 0
+        for form, count in zip((shape.qkv_form, shape.values_form), sizes, strict=True):
+            if form is not None:
+                part = None if bias is None else bias[start : start + count]
+                products.append(Product(weight(form, count, shape.hidden), part))
+            start += count
+        return products
+
     def layer(layer_idx: int) -> LayerTensors:
+        qkv, *values = heads()
         return LayerTensors(
             layer_idx=layer_idx,
             sizes=sizes,
             sliding_window=None,
             attention_norm=norm(shape.hidden),
-            qkv=Product(
-                weight(shape.qkv_form, shape.qkv_rows, shape.hidden),
-                (torch.randn(shape.qkv_rows) / 10).to(dtype) if biased else None,
-            ),
+            qkv=qkv,
             out=Product(weight(shape.form, shape.hidden, shape.attended)),
             mlp_norm=norm(shape.hidden),
             up=Product(weight(shape.form, 2 * shape.middle, shape.hidden)),
             down=Product(weight(shape.form, shape.hidden, shape.middle)),
             head_norms=HeadNorms(norm(shape.head_size), norm(shape.head_size)) if normed_heads else None,
             rotations=rotations,
+            values=values[0] if values else None,
         )
 
     def cache() -> LayerCache:

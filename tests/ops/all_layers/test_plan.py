@@ -12,7 +12,7 @@ from tests.ops.all_layers.layers_case import FEW_BITS_SHAPES, INT4, INT8, SHAPES
 H200 = (132, 232_448)
 
 
-LLAMA_8B = LayersShape(4096, 14336, 32, 8, 128, 16, INT4, INT8)
+LLAMA_8B = LayersShape(4096, 14336, 32, 8, 128, 16, INT4, INT4, INT8)
 
 
 @pytest.mark.parametrize("kind", [*SHAPES, *FEW_BITS_SHAPES])
@@ -21,7 +21,8 @@ def test_every_unit_is_somebodys_and_only_theirs(kind: str, num_thread_blocks: i
     shape = (SHAPES | FEW_BITS_SHAPES)[kind]
     shares = shares_of(shape, num_thread_blocks)
     for first, count, total in (
-        ("first_qkv", "num_qkv", shape.qkv_rows // shape.unit),
+        ("first_qkv", "num_qkv", (shape.qkv_rows - shape.value_rows) // shape.unit),
+        ("first_values", "num_values", shape.value_rows // shape.unit),
         ("first_stream", "num_stream", shape.hidden // shape.unit),
         ("first_up", "num_up", 2 * shape.middle // shape.unit),
     ):
@@ -57,12 +58,20 @@ def test_weights_of_few_bits_have_a_launch_for_one_row(shape: LayersShape) -> No
     assert plan_layers(shape, 2, 900, *H200) is None
 
 
-@pytest.mark.parametrize("shape", [LLAMA_8B, SHAPES["llama"]], ids=str)
+@pytest.mark.parametrize("shape", [replace(LLAMA_8B, values_form=None), SHAPES["llama"]], ids=str)
 def test_no_thread_block_makes_queries_keys_and_values_for_longer_than_others(shape: LayersShape) -> None:
     """All wait for them."""
     shares = shares_of(shape, 132)
     for counts in ([share.num_qkv for share in shares], [share.num_up for share in shares]):
         assert max(counts) - min(counts) == 1
+
+
+def test_values_apart_are_made_beside_queries_and_keys_in_about_the_same_time() -> None:
+    """By bytes, of which a value has twice as many; no thread block has both."""
+    shares = shares_of(LLAMA_8B, 132)
+    assert all(share.num_qkv == 0 or share.num_values == 0 for share in shares)
+    assert max(share.num_qkv for share in shares) == 4
+    assert max(2 * share.num_values for share in shares) == 4
 
 
 def test_weights_are_kept_from_crowding_the_memory() -> None:
@@ -120,6 +129,8 @@ def test_a_width_without_code_is_named(changes: dict[str, int], words: str) -> N
         ({"form": WeightForm("int4", 128)}, "int4, groups of 128, where"),
         ({"qkv_form": WeightForm("int8", 128)}, "int8, groups of 128"),
         ({"form": WHOLE}, "16 bits, where"),
+        ({"values_form": WeightForm("int4", 64, has_minimums=True)}, "int4, groups of 64 with minimums"),
+        ({"values_form": INT8}, "apart, and of the same int8"),
         ({"middle": 1440}, "not a multiple of 128"),
         ({"middle": 4224}, "33 groups do not begin"),
         ({"num_heads": 68, "num_kv_heads": 17, "hidden": 12288}, "12,288 is more than the 8,192"),

@@ -9,6 +9,10 @@ from torch.nn import functional
 
 from pagedchat.ops.clusters.cluster_linear import launch_clusters
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
+from pagedchat.ops.quantized.weight import Weight
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 from tests.ops.quantized.few_bits_case import FORMATS, weight_of
 from tools.emulator.ops import kernels_on_cpu
@@ -109,6 +113,22 @@ def test_weights_of_few_bits(
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cut", [(64, 1, 4, 3), (64, 8, 1, 3)])
+def test_columns_of_a_wider_output(cut: tuple[int, int, int, int], device: str) -> None:
+    rows = normal(40, 1280, device=device, dtype=torch.float16)
+    weight = weight_of(*FORMATS["int4"], 136, 1280, device)
+    wanted = rows.cpu().double() @ weight.dequantized().cpu().double().T
+    wider = rows.new_full((40, 200), float("nan"))
+
+    with kernels_on(device, seed=2):
+        launch_clusters(wider[:, 32:168], rows, weight, None, None, "none", False, ClusterPlan(*cut, weight.form))
+
+    assert error(wider[:, 32:168], wanted) < allowed(torch.float16)
+    assert wider[:, :32].isnan().all()
+    assert wider[:, 168:].isnan().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("form", ["int8", "int4"])
 @pytest.mark.parametrize("cut", [(64, 1, 4, 3), (64, 8, 1, 3)])
 def test_gates_of_few_bits(cut: tuple[int, int, int, int], form: str, device: str) -> None:
@@ -121,6 +141,28 @@ def test_gates_of_few_bits(cut: tuple[int, int, int, int], form: str, device: st
         launch_clusters(output, rows, weight, None, None, "silu", True, ClusterPlan(*cut, weight.form))
 
     assert error(output, functional.silu(gates) * values) < 2 * allowed(torch.float16)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("num_tokens", [16, 40])
+def test_two_products_side_by_side_are_those_of_each(num_tokens: int, device: str) -> None:
+    """Behind a launch that makes their rows, and before one that reads what both make."""
+    rows, scale = (normal(num_tokens, 1280, device=device, dtype=torch.float16, seed=seed) for seed in (1, 2))
+    parts: list[tuple[Weight, torch.Tensor | None]] = [
+        (weight_of(*FORMATS["int4"], 144, 1280, device), None),
+        (weight_of(*FORMATS["int8"], 64, 1280, device), normal(64, device=device, dtype=torch.float16)),
+    ]
+    norm = Norm("rms", scale[0].contiguous(), None, 1e-6)
+    reader = Norm("rms", rows.new_ones(208), None, 1e-6)
+    with kernels_on(device, seed=3):
+        for _ in range(1 if device == "cpu" else 50):
+            heads = rows.new_full((num_tokens, 208), float("nan"))
+            normed = add_norm(rows, None, norm, overlap=True)
+            side_by_side(normed, parts, heads)
+            read = add_norm(heads, None, reader, overlap=True)
+            wanted = torch.cat([warpgroup_linear(normed, weight, bias=bias) for weight, bias in parts], dim=1)
+            assert torch.equal(heads, wanted)
+            assert torch.equal(read, add_norm(wanted, None, reader))
 
 
 @pytest.mark.gpu

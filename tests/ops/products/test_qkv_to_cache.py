@@ -30,12 +30,18 @@ def check(
     *,
     share: float = 1.0,
     form: str | None = None,
+    values_form: str | None = None,
 ) -> None:
     num_heads, num_kv_heads, head_size = heads
     rows = normal(num_tokens, width, device=device, dtype=dtype)
     num_rows = (num_heads + 2 * num_kv_heads) * head_size
-    weight = in_form(normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5), form)
-    bias = normal(num_rows, device=device, dtype=dtype)
+    whole, bias = (
+        normal(num_rows, width, device=device, dtype=dtype, scale=width**-0.5),
+        normal(num_rows, device=device, dtype=dtype),
+    )
+    border = num_rows if values_form is None else (num_heads + num_kv_heads) * head_size
+    weight = in_form(whole[:border], form)
+    values = None if values_form is None else in_form(whole[border:], values_form)
     norm = make_norm(norm_kind, width, device, dtype)
     positions = [(i * 37) % (2 * block_size) for i in range(num_tokens)]
     if num_tokens > 2:
@@ -59,11 +65,14 @@ def check(
         weight,
         tables.to(device),
         torch.tensor(positions, dtype=torch.int32, device=device),
-        bias=bias,
+        bias=bias[:border],
+        values=values,
+        values_bias=None if values is None else bias[border:],
         norm=norm,
         rotations=turns if rotary else None,
     )
-    product = exact_norm(norm, rows.cpu().double()) @ exact_weight(weight).T + bias.cpu().double()
+    exact = torch.cat([exact_weight(part) for part in (weight, values) if part is not None])
+    product = exact_norm(norm, rows.cpu().double()) @ exact.T + bias.cpu().double()
     wanted = product.view(num_tokens, -1, head_size)
     if rotary:
         turned = exact_rotation(wanted[:, : num_heads + num_kv_heads], angles[[max(p, 0) for p in positions]])
@@ -127,6 +136,19 @@ def test_weights_of_few_bits(rotary: bool, form: str, device: str) -> None:
             check(1, 896, (14, 2, 64), "layer", rotary, 16, dtype, device, form=form, share=0.5)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("form", "values_form"), [("int4, 32, minimums", "int8"), ("int8", "int4, 32, minimums")])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_values_of_another_form(rotary: bool, form: str, values_form: str, device: str) -> None:
+    more = {"form": form, "values_form": values_form}
+    for dtype in DTYPES:
+        check(3, 256, (4, 2, 64), "rms", rotary, 16, dtype, device, **more)
+        if device == "cuda":
+            check(8, 2048, (32, 8, 64), "rms", rotary, 16, dtype, device, **more)
+            check(1, 896, (14, 2, 64), "layer", rotary, 16, dtype, device, **more, share=0.5)
+            check(2, 8192, (32, 8, 128), "rms", rotary, 16, dtype, device, **more)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", WIDTHS)
 def test_widths_and_numbers_of_tokens(width: int) -> None:
@@ -141,6 +163,20 @@ def test_wrong_arguments_are_named() -> None:
     tables, positions = torch.zeros(1, 2, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"weight has shape \[320, 32\], expected \[384, 32\]"):
         qkv_to_cache(query, key, value, rows, weight[:320], tables, positions)
+    with pytest.raises(ValueError, match=r"values has shape \[64, 32\], expected \[128, 32\]"):
+        qkv_to_cache(query, key, value, rows, weight[:256], tables, positions, values=weight[:64])
+    with pytest.raises(ValueError, match=r"values_bias has shape \[3\], expected \[128\]"):
+        qkv_to_cache(
+            query,
+            key,
+            value,
+            rows,
+            weight[:256],
+            tables,
+            positions,
+            values=weight[256:],
+            values_bias=torch.zeros(3),
+        )
     with pytest.raises(ValueError, match=r"positions is torch\.int64, expected torch\.int32"):
         qkv_to_cache(query, key, value, rows, weight, tables, positions.long())
     with pytest.raises(ValueError, match=r"rotations has shape \[4, 64\], expected \[\*, \*, 2\]"):

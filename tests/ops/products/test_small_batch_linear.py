@@ -220,6 +220,18 @@ def test_a_chain_that_overlaps_gives_what_one_after_the_other_gives() -> None:
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form", [None, "int8", "int4, 32, minimums"])
+@pytest.mark.parametrize("num_tokens", [1, 3])
+def test_columns_of_a_wider_output(num_tokens: int, form: str | None, device: str) -> None:
+    rows = normal(num_tokens, 2048, device=device, dtype=torch.float16)
+    weight = in_form(normal(64, 2048, device=device, dtype=torch.float16, scale=0.02), form)
+    wider = rows.new_full((num_tokens, 128), float("nan"))
+    small_batch_linear(rows, weight, output=wider[:, 16:80])
+    assert error(wider[:, 16:80], rows.cpu().double() @ exact_weight(weight).T) < allowed(torch.float16)
+    assert wider.isnan().sum() == num_tokens * 64
+
+
 def test_wrong_arguments_are_named() -> None:
     rows, weight = torch.zeros(2, 64), torch.zeros(32, 64)
     with pytest.raises(ValueError, match=r"weight has shape \[32, 64\], expected \[\*, 32\]"):
@@ -232,3 +244,7 @@ def test_wrong_arguments_are_named() -> None:
         small_batch_linear(rows, weight, residual=torch.zeros(3, 32))
     with pytest.raises(ValueError, match="input_rows is not contiguous"):
         small_batch_linear(torch.zeros(64, 2).T, weight)
+    with pytest.raises(ValueError, match="output is not contiguous, nor whole columns of a wider one"):
+        small_batch_linear(rows, weight, output=torch.zeros(32, 2).T)
+    with pytest.raises(ValueError, match=r"output is not contiguous$"):
+        small_batch_linear(rows, weight, residual=torch.zeros(2, 32), output=torch.zeros(2, 64)[:, :32])

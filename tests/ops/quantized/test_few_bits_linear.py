@@ -99,6 +99,19 @@ def test_every_way_to_cut_it_gives_the_product(num_rows: int, kind: str, where: 
 
 
 @pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(("first", "out_features"), [(16, 304), (16, 300), (5, 304)])
+def test_columns_of_a_wider_output(first: int, out_features: int, where: str) -> None:
+    """In whole pieces of 16 bytes or not."""
+    with device_of(where) as device:
+        weight = weight_of("int8", 0, out_features, 128, device)
+        rows = normal(20, 128, device=device, dtype=torch.float16)
+        wider = rows.new_full((20, 336), float("nan"))
+        few_bits_linear(rows, weight, out=wider[:, first : first + out_features])
+        assert error(wider[:, first : first + out_features], exact(rows, weight)) < allowed(rows, weight)
+        assert wider.isnan().sum() == 20 * (336 - out_features)
+
+
+@pytest.mark.parametrize("where", WHERE)
 def test_one_output(where: str) -> None:
     with device_of(where) as device:
         weight = weight_of("int8", 0, 1, 128, device)

@@ -21,7 +21,7 @@ from tests.ops.products.few_bits_case import FORMS
 from tests.runtime.graphs.case import make_runner, tiny_model
 from tests.runtime.graphs.decode.test_decode_steps import assert_chain_is_right
 from tests.runtime.graphs.families import KINDS, family_model
-from tests.runtime.graphs.few_bits import as_floats, bring_to_few_bits
+from tests.runtime.graphs.few_bits import MODEL_FORMS, as_floats, bring_to_few_bits
 from tests.runtime.graphs.rounding import assert_decodes_round_no_worse, prompt_logits
 
 H200 = Gpu(0, "NVIDIA H200", (9, 0), 140 << 30, 132, 227 << 10)
@@ -29,7 +29,7 @@ OLDER = Gpu(0, "NVIDIA A100", (8, 0), 80 << 30, 108, 163 << 10)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", MODEL_FORMS)
 @pytest.mark.parametrize("name", [FUSED, WARPGROUPS, LIBRARY])
 def test_decodes_are_those_of_the_modules(
     name: str, form: str, device: str, monkeypatch: pytest.MonkeyPatch
@@ -41,13 +41,13 @@ def test_decodes_are_those_of_the_modules(
 def test_every_family(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (FUSED, LIBRARY):
         if name == LIBRARY or kind != "llama_biases":  # its gates have biases
-            model = bring_to_few_bits(family_model(kind, "cpu", torch.float32), "int4, 32, minimums")
+            model = bring_to_few_bits(family_model(kind, "cpu", torch.float32), "int4, 32, minimums; int8")
             with monkeypatch.context() as patch:
                 assert_chain_is_right(name, model, patch)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("form", FORMS[:1])
+@pytest.mark.parametrize("form", [FORMS[0], MODEL_FORMS[-1]])
 def test_prompts_are_those_of_the_modules(form: str, device: str) -> None:
     model = bring_to_few_bits(tiny_model("llama", device, torch.float32), form)
     plain, merged = prompt_logits(model, captured=False), prompt_logits(model, captured=True)
@@ -56,7 +56,7 @@ def test_prompts_are_those_of_the_modules(form: str, device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", MODEL_FORMS)
 @pytest.mark.parametrize("family", ["llama", "qwen3", "opt", "gpt_neox", "gemma2"])
 @pytest.mark.parametrize("name", [FUSED, WARPGROUPS])
 def test_decodes_round_no_worse(
@@ -95,7 +95,19 @@ def test_whole_models_have_no_forms() -> None:
     assert forms_of(tiny_model("llama", "cpu", torch.float16)) == {}
     found = forms_of(bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), "int4, 64"))
     assert {str(form) for form in found.values()} == {"int4, groups of 64"}
-    assert set(found) == {"qkv", "out", "up", "down", "head"}
+    assert set(found) == {"qkv", "out", "up", "down", "head", "values"}
+
+
+def test_values_of_another_form_are_a_product_of_their_own() -> None:
+    model = bring_to_few_bits(tiny_model("llama", "cpu", torch.float16), MODEL_FORMS[-1])
+    setting = setting_of(model, make_runner(model, 20, captured=False).backend)
+    sizes = setting.sizes
+    kv_width = sizes.num_kv_heads * sizes.head_dim
+    assert str(setting.values_form) == "int8, a scale a row"
+    assert [(product.name, product.out_features) for product in setting.products[:2]] == [
+        ("qkv", sizes.qkv_rows - kv_width), ("values", kv_width),
+    ]  # fmt: skip
+    assert replace(setting, forms={**setting.forms, "values": setting.form("qkv")}).products == sizes.products
 
 
 def test_layers_of_other_forms_than_most_are_noticed() -> None:
@@ -103,7 +115,7 @@ def test_layers_of_other_forms_than_most_are_noticed() -> None:
     assert not layers_differ(model)
     down = next(child for name, child in model.named_modules() if name.endswith("down"))
     assert isinstance(down, FewBitsLinear)
-    down.few = quantize(down.few.dequantized(torch.float16), 4, 32)
+    down.parts = (quantize(down.parts[0].dequantized(torch.float16), 4, 32),)
     assert layers_differ(model)
 
 

@@ -110,8 +110,11 @@ def linear(dtype: torch.dtype, *, num_tokens: int, width: int, form: str | None 
     plain = small_batch_linear(rows, weight, bias=bias, residual=residual, residual_scale=0.7, activation="relu")
     norm, others = make_norm("rms", width, "cpu", dtype), make_norm("offset rms", width, "cpu", dtype)
     gated = small_batch_linear(rows, weight, norm=norm, activation="silu", paired=True)
+    wider = rows.new_full((num_tokens, 64), NOTHING)
+    small_batch_linear(rows, weight, bias=bias, output=wider[:, 16:48])
     return {
         "plain": plain,
+        "columns": wider,
         "gated": gated,
         "gelu": small_batch_linear(rows, weight, norm=others, activation="gelu"),
     }
@@ -125,11 +128,19 @@ def streamed_linear(
 
 
 def place_heads(
-    dtype: torch.dtype, *, width: int, rotary: bool, turned: int = HEAD_SIZE, form: str | None = None
+    dtype: torch.dtype,
+    *,
+    width: int,
+    rotary: bool,
+    turned: int = HEAD_SIZE,
+    form: str | None = None,
+    values_form: str | None = None,
 ) -> Results:
     """One token of each of three sequences, one of them padding, into caches that are NaN."""
     rows = rows_of(3, width, dtype)
     num_rows = (NUM_HEADS + 2 * KV_HEADS) * HEAD_SIZE
+    border = num_rows if values_form is None else num_rows - KV_HEADS * HEAD_SIZE
+    weight, bias = weight_of(num_rows, width, dtype), None if rotary else rows_of(1, num_rows, dtype)[0]
     query = torch.empty(3, NUM_HEADS, HEAD_SIZE, dtype=dtype)
     key_cache = torch.full(key_cache_shape(5, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, dtype), NOTHING, dtype=dtype)
     value_cache = torch.full(value_cache_shape(5, KV_HEADS, HEAD_SIZE, BLOCK_SIZE), NOTHING, dtype=dtype)
@@ -138,10 +149,12 @@ def place_heads(
         key_cache,
         value_cache,
         rows,
-        in_form(weight_of(num_rows, width, dtype), form),
+        in_form(weight[:border], form),
         torch.tensor([[4, 2], [1 << 30, 1 << 30], [0, 3]], dtype=torch.int32),
         numbers(15, -1, 16),
-        bias=None if rotary else rows_of(1, num_rows, dtype)[0],
+        bias=None if bias is None else bias[:border],
+        values=None if values_form is None else in_form(weight[border:], values_form),
+        values_bias=None if bias is None or values_form is None else bias[border:],
         norm=make_norm("rms" if rotary else "layer", width, "cpu", dtype),
         rotations=rotations(2 * BLOCK_SIZE, turned) if rotary else None,
     )
@@ -149,10 +162,17 @@ def place_heads(
 
 
 def streamed_heads(
-    dtype: torch.dtype, *, rotary: bool, turned: int = HEAD_SIZE, form: str | None = None
+    dtype: torch.dtype,
+    *,
+    rotary: bool,
+    turned: int = HEAD_SIZE,
+    form: str | None = None,
+    values_form: str | None = None,
 ) -> Results:
     with small_weights_stream():
-        return place_heads(dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned, form=form)
+        return place_heads(
+            dtype, width=STREAMED_WIDTH, rotary=rotary, turned=turned, form=form, values_form=values_form
+        )
 
 
 def next_token(dtype: torch.dtype, *, width: int, form: str | None = None) -> Results:
@@ -257,6 +277,12 @@ CASES: list[OpCase] = [
     ),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=True, form=MINIMUMS), HALF, about="int4, turned"),
     *in_types("streamed_qkv", partial(streamed_heads, rotary=False, form="int8"), BFLOAT, about="int8"),
+    *in_types(
+        "streamed_qkv",
+        partial(streamed_heads, rotary=False, form=MINIMUMS, values_form="int8"),
+        HALF,
+        about="int4 and int8",
+    ),
     *in_types("streamed_vocabulary", partial(streamed_next_token, form="int8"), HALF, about="int8"),
     *in_types("invariant_linear", partial(invariant, num_rows=3), HALF, BFLOAT),
     *in_types("invariant_linear", partial(invariant, num_rows=70), HALF, about="large tiles"),

@@ -17,7 +17,13 @@ def product(dtype: torch.dtype, *, form: str, num_rows: int, warpgroups: bool) -
     rows = rows_of(num_rows, 640, dtype)
     bias = rows_of(1, 131, dtype)[0]
     with small_weights_like_large(warpgroups=warpgroups, most_rows=128):
-        return {"rows": few_bits_linear(rows, weight), "shifted": few_bits_linear(rows, weight, bias)}
+        wider = rows.new_full((num_rows, 160), NOTHING)
+        few_bits_linear(rows, weight, bias, out=wider[:, 16:147])
+        return {
+            "rows": few_bits_linear(rows, weight),
+            "shifted": few_bits_linear(rows, weight, bias),
+            "columns": wider,
+        }
 
 
 def in_16_bits(dtype: torch.dtype, *, form: str) -> Results:

@@ -19,7 +19,7 @@ class FusedStep:
 
     There are six where queries and keys are normed or bounded, or the cache is of bytes: in the kernel that makes
     them no thread block has a whole head. Where norms stand behind the halves of a layer, there are seven or eight:
-    adding is a launch of its own then.
+    adding is a launch of its own then. Values whose weights have another form have one as well.
 
     Args:
         model: its tensors.
@@ -67,10 +67,10 @@ class FusedStep:
 
     def _attended(self, layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
         """What the way out multiplies, `[num_seqs, num_heads * head_dim]`."""
-        sizes, qkv = layer.sizes, layer.qkv
-        if sizes.heads_apart or self._backend.shape.kind is not None:  # a scale follows from a whole head
-            heads = small_batch_linear(hidden, qkv.weight, bias=qkv.bias, norm=layer.attention_norm, overlap=True)
-            return self._attention.write_and_read(layer, clipped(layer, heads))
+        sizes, qkv, values = layer.sizes, layer.qkv, layer.values
+        # The scale of a cache of bytes follows from a whole head.
+        if sizes.heads_apart or self._backend.shape.kind is not None:
+            return self._attention.write_and_read(layer, clipped(layer, _heads(layer, hidden)))
         query = hidden.new_empty(len(hidden), sizes.num_heads, sizes.head_dim)
         qkv_to_cache(
             query,
@@ -80,6 +80,8 @@ class FusedStep:
             self._state.block_tables,
             self._state.positions,
             bias=qkv.bias,
+            values=None if values is None else values.weight,
+            values_bias=None if values is None else values.bias,
             norm=layer.attention_norm,
             rotations=layer.rotations,
             overlap=True,
@@ -110,6 +112,16 @@ class FusedStep:
         return logits
 
 
+def _heads(layer: LayerTensors, hidden: torch.Tensor) -> torch.Tensor:
+    """Queries, keys and values, `[num_seqs, qkv_rows]`, from the norm on."""
+
+    def multiply(rows: torch.Tensor, product: Product, output: torch.Tensor | None) -> torch.Tensor:
+        norm = layer.attention_norm
+        return small_batch_linear(rows, product.weight, bias=product.bias, norm=norm, output=output, overlap=True)
+
+    return layer.heads(hidden, multiply)
+
+
 def _add_product(layer: LayerTensors, product: Product, rows: torch.Tensor, hidden: torch.Tensor) -> None:
     small_batch_linear(
         rows,
@@ -125,9 +137,13 @@ def _add_product(layer: LayerTensors, product: Product, rows: torch.Tensor, hidd
 class FewRowsProducts:
     """Those of `small_batch_linear`, as `layer_chain.Products`."""
 
-    def linear(self, rows: torch.Tensor, product: Product) -> torch.Tensor:
+    def linear(self, rows: torch.Tensor, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
         """See `Products`."""
-        return small_batch_linear(rows, product.weight, bias=product.bias, overlap=True)
+        return small_batch_linear(rows, product.weight, bias=product.bias, output=output, overlap=True)
+
+    def heads(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+        """See `Products`."""
+        return layer.heads(rows, self.linear)
 
     def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""

@@ -84,7 +84,7 @@ def _is_biased(model: ModelTensors) -> bool:
 
 def _has_few_bits(model: ModelTensors) -> bool:
     """Whether products are of few bits: where tokens are many a library multiplies, and what follows is apart."""
-    products = (each for layer in model.layers for each in (layer.qkv, layer.out, layer.up, layer.down))
+    products = (each for layer in model.layers for each in layer.products)
     return any(isinstance(each.weight, QuantizedWeight) for each in products)
 
 
