@@ -11,7 +11,8 @@ from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work
 from pagedchat.bench.kernels.random_cache import reference_attention
 from pagedchat.bench.kernels.shapes import BLOCK_SIZE, BYTE_DECODE, DECODE, DecodeShape
 from pagedchat.bench.kernels.timing import Call
-from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.call import AttentionCall
+from pagedchat.ops.attention.decode_split import decode_split, launch_split
 from pagedchat.ops.cache.byte_cache import DTYPES, elements_of, page_bytes
 from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cache.layout import tokens_of
@@ -36,52 +37,57 @@ def _measure(bench: Bench, shape: DecodeShape) -> list[Figure]:
 
 def split_calls(inputs: DecodeInputs) -> list[Call]:
     """`decode_split` on every set of sequences."""
-    shape = inputs.shape
+    return [_call(inputs, inputs.attention(set_number)) for set_number in range(len(inputs.block_tables))]
 
-    def call_on(set_number: int) -> Call:
-        call = inputs.attention(set_number)
-        return lambda: decode_split(call, max_seq_len=shape.context, num_tokens=shape.batch * shape.context)
 
-    return [call_on(set_number) for set_number in range(len(inputs.block_tables))]
+def _call(inputs: DecodeInputs, call: AttentionCall, *, overlaps: bool = False) -> Call:
+    """`overlaps`: as a captured step launches it, before the kernel before has ended."""
+    longest, all_tokens = inputs.shape.context, inputs.shape.batch * inputs.shape.context
+    if overlaps:
+        readable = call.readable()
+        return lambda: launch_split(readable, longest, all_tokens, overlap=True)
+    return lambda: decode_split(call, max_seq_len=longest, num_tokens=all_tokens)
 
 
 def measure_byte_decode(bench: Bench, shapes: Sequence[DecodeShape] = BYTE_DECODE) -> list[Figure]:
-    """`decode_split` over each kind of cache at every shape; ours is int8."""
-    return [figure for shape in shapes for figure in _measure_bytes(bench, shape)]
+    """`decode_split` over each kind of cache at every shape, one call after another and as captured steps launch
+    it; ours is int8."""
+    both = (("bytes", False), ("bytes in steps", True))
+    return [figure for shape in shapes for section in both for figure in _measure_bytes(bench, shape, *section)]
 
 
-def _measure_bytes(bench: Bench, shape: DecodeShape) -> list[Figure]:
+def _measure_bytes(bench: Bench, shape: DecodeShape, section: str, overlaps: bool) -> list[Figure]:
     inputs = DecodeInputs.apart(shape)
-    work = Work(section="bytes", shape=str(shape), moved_bytes=shape.kv_bytes // 2, limit_gb_s=bench.limits.copy)
-    contenders = [Contender(name=SIXTEEN_BITS, prepare=lambda: split_calls(inputs), check=inputs.check)]
-    for name, kind in ((OURS, "int8"), (FP8, "fp8")):
-        over = _OverBytes(inputs, kind)  # type: ignore[arg-type]
+    work = Work(section=section, shape=str(shape), moved_bytes=shape.kv_bytes // 2, limit_gb_s=bench.limits.copy)
+    kinds: tuple[tuple[str, CacheKind | None], ...] = ((SIXTEEN_BITS, None), (OURS, "int8"), (FP8, "fp8"))
+    contenders = []
+    for name, kind in kinds:
+        over = _Over(inputs, kind, overlaps=overlaps)
         contenders.append(Contender(name=name, prepare=over.calls, check=over.check))
     return bench.run(work, contenders)
 
 
-class _OverBytes:
-    """The same sequences over bytes; their cache is made with the calls, and goes with them."""
+class _Over:
+    """The same sequences over a cache of bytes, which is made with the calls and goes with them; or of 16 bits."""
 
-    def __init__(self, inputs: DecodeInputs, kind: CacheKind) -> None:
-        self._inputs, self._kind = inputs, kind
+    def __init__(self, inputs: DecodeInputs, kind: CacheKind | None, *, overlaps: bool) -> None:
+        self._inputs, self._kind, self._overlaps = inputs, kind, overlaps
         self._caches: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def calls(self) -> list[Call]:
         """`decode_split` on every set of sequences."""
-        inputs, shape = self._inputs, self._inputs.shape
-        key_cache, value_cache = self._caches = _in_bytes(inputs, self._kind)
-
-        def call_on(set_number: int) -> Call:
-            call = replace(inputs.attention(set_number), key_cache=key_cache, value_cache=value_cache)
-            return lambda: decode_split(call, max_seq_len=shape.context, num_tokens=shape.batch * shape.context)
-
-        return [call_on(set_number) for set_number in range(len(inputs.block_tables))]
+        inputs = self._inputs
+        calls = [inputs.attention(set_number) for set_number in range(len(inputs.block_tables))]
+        if self._kind is not None:
+            key_cache, value_cache = self._caches = _in_bytes(inputs, self._kind)
+            calls = [replace(call, key_cache=key_cache, value_cache=value_cache) for call in calls]
+        return [_call(inputs, call, overlaps=self._overlaps) for call in calls]
 
     def check(self, calls: Sequence[Call]) -> float:
         """Of the last sequence of the first set, beside what the bytes stand for."""
         inputs, row = self._inputs, self._inputs.shape.batch - 1
-        assert self._caches is not None  # noqa: S101 - made with the calls
+        if self._caches is None:
+            return inputs.check(calls)
         inputs.output.fill_(torch.nan)
         calls[0]()
         blocks = inputs.block_tables[0, row].long()

@@ -67,6 +67,11 @@ SECTIONS = {
         shape="batch, heads, KV heads, head size, context",
         rivals=(_named(SIXTEEN_BITS), _named(FP8)),
     ),
+    "bytes in steps": Section(
+        title="Decode over a cache of int8, `decode_split` as captured steps launch it",
+        shape="batch, heads, KV heads, head size, context",
+        rivals=(_named(SIXTEEN_BITS), _named(FP8)),
+    ),
     "prefill": Section(
         title="Causal prefill, `paged_prefill`",
         shape="tokens, heads, KV heads, head size",
