@@ -36,8 +36,6 @@ struct Work {
   Shared& shared;
   const Share& share;
   const Task& task;
-  const Element* vectors;
-  const int* token_ids;
   const int* positions;
   const int* block_table;
   const float2* rotations;
@@ -54,15 +52,6 @@ struct Work {
 #endif
   }
 
-  // Where a token's residual stream starts.
-  __device__ __forceinline__ const Element* beginning(const Element* hidden, int token) const {
-    if (vectors == nullptr) return hidden + token * HIDDEN;
-    return vectors + static_cast<int64>(token_ids[token]) * HIDDEN;
-  }
-
-  // The token whose row a lane norms a part of.
-  static __device__ __forceinline__ int lane_token() { return Place().g % TOKENS; }
-
   // Queries, keys and values of layer l, or those of them that are the product's.
   template <int PRODUCT>
   __device__ __forceinline__ void make_heads(const Element* hidden, Element* sets, int l, const Result& result,
@@ -70,10 +59,8 @@ struct Work {
     if (share.count(PRODUCT) == 0) return;
     const Layer& layer = shared.layers[l];
     const Published published(sets, number_of(l));
-    const int token = lane_token();
-    const Element* row =
-        l == 0 ? beginning(hidden, token)
-               : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT + token * HIDDEN;
+    const Element* stream =
+        l == 0 ? hidden : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT;
     QkvBias bias;
     NormScales<PRODUCT> scales;
     Taken<PRODUCT> taken;
@@ -81,7 +68,7 @@ struct Work {
     bias.load(layer, share, PRODUCT, result);
     scales.load(layer.attention_norm);
     take_slot(taken, shared, reading, 0);
-    collect_normed<PRODUCT>(pieces, shared, row, l > 0, scales, epsilon);
+    collect_normed<PRODUCT>(pieces, shared, stream, l > 0, scales, epsilon);
     multiply_units<PRODUCT>(shared, reading, taken, HeldInput<PRODUCT>(pieces), share.count(PRODUCT),
                             Finish<PRODUCT>{shared, share, published, bias, l, nullptr, carried});
   }
@@ -95,8 +82,8 @@ struct Work {
     const Result result(shared, place, 0);
     float carried = 0.0f;  // the residual stream at the thread's result
     if (result.unit < share.num_stream && result.token < TOKENS) {
-      const int at = (share.first_stream + result.unit) * UNIT + result.row;
-      carried = to_float(__ldcg(beginning(hidden, result.token) + at));
+      const int at = result.token * HIDDEN + (share.first_stream + result.unit) * UNIT + result.row;
+      carried = to_float(__ldcg(hidden + at));
     }
     Reading reading;
 #pragma unroll 1
@@ -124,8 +111,7 @@ struct Work {
         uint4 pieces[Order<UP>::PIECES];
         scales.load(layer.mlp_norm);
         if (share.num_up > 0) take_slot(taken, shared, reading, 0);
-        const Element* row = published.mine() + Published::HALFWAY_AT + lane_token() * HIDDEN;
-        collect_normed<UP>(pieces, shared, row, true, scales, epsilon);
+        collect_normed<UP>(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
         multiply_units<UP>(shared, reading, taken, HeldInput<UP>(pieces), share.num_up,
                            Finish<UP>{shared, share, published, bias, l, nullptr, carried});
         if (share.num_up == 0)
@@ -181,15 +167,12 @@ __device__ __forceinline__ void prefetch_share(const unsigned char* from, int by
 
 // Grid: (NUM_BLOCKS), NUM_THREADS + OTHER_THREADS threads, all at the same time; `Shared` is dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) streamed_layers(
-    Element* hidden,  // [TOKENS, HIDDEN]: the residual stream behind all layers; without vectors before them, too
-    const Element* __restrict__ vectors,   // [vocabulary, HIDDEN], one of which a token's stream starts with; or
-                                           // null
-    const int* __restrict__ token_ids,     // [TOKENS]
-    Element* __restrict__ sets,            // [SETS, Published::ELEMENTS], NOT_THERE at first
-    int* __restrict__ layers_done,         // [1]: by all launches so far, counted modulo SETS
-    const Layer* __restrict__ layers,      // [num_layers]
-    const Share* __restrict__ shares,      // [NUM_BLOCKS]
-    const int* __restrict__ positions,     // [TOKENS]; below 0: padding, of which no key or value is written
+    Element* hidden,                    // [TOKENS, HIDDEN]: the residual stream before all layers, then behind them
+    Element* __restrict__ sets,         // [SETS, Published::ELEMENTS], NOT_THERE at first
+    int* __restrict__ layers_done,      // [1]: by all launches so far, counted modulo SETS
+    const Layer* __restrict__ layers,   // [num_layers]
+    const Share* __restrict__ shares,   // [NUM_BLOCKS]
+    const int* __restrict__ positions,  // [TOKENS]; below 0: padding, of which no key or value is written
     const int* __restrict__ block_tables,  // [TOKENS, max_blocks]
     const float2* __restrict__ rotations,  // [max_positions, HEAD_SIZE / 2] cosine and sine, with ROTARY
     int num_layers, int max_blocks, int64 key_block_stride, int64 value_block_stride,  // elements
@@ -252,10 +235,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS + OTHER_THREADS, 1) str
 #endif
   const int first_layer = *layers_done;
   const int* block_table = block_tables + static_cast<int64>(task.token) * max_blocks;
-  const Work work{
-      shared,    share,       task,       vectors,     token_ids,        positions,          block_table,
-      rotations, max_blocks,  num_layers, first_layer, key_block_stride, value_block_stride, scale,
-      epsilon,   head_epsilon};
+  const Work work{shared,     share,       task,        positions,        block_table,        rotations,
+                  max_blocks, num_layers,  first_layer, key_block_stride, value_block_stride, scale,
+                  epsilon,    head_epsilon};
   if (thread >= NUM_THREADS) {
     mark_layers(shared, work, sets);
     return;

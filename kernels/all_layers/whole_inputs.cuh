@@ -163,10 +163,10 @@ struct NormScales {
   }
 };
 
-// Of the row of the lane's token. Has a barrier among all warps that multiply in it.
+// Has a barrier among all warps that multiply in it.
 template <int PRODUCT>
 __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
-                                               const Element* row, bool awaited, const NormScales<PRODUCT>& scales,
+                                               const Element* rows, bool awaited, const NormScales<PRODUCT>& scales,
                                                float epsilon) {
   constexpr int LOADS = NORM_LOADS<PRODUCT>, PIECES = Order<PRODUCT>::PIECES;
   const Place place;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
 #pragma unroll
     for (int j = 0; j < LOADS; j++) {
       const int inner = normed_at<PRODUCT>(place, j);
-      highest = max(highest, look_at(own[j], row + min(inner, HIDDEN - PIECE)));
+      highest = max(highest, look_at(own[j], rows + token * HIDDEN + min(inner, HIDDEN - PIECE)));
       if (inner >= HIDDEN) own[j] = make_uint4(0, 0, 0, 0);
     }
     if (!__any_sync(FULL_WARP, awaited && highest == NOT_THERE)) break;

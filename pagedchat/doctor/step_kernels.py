@@ -145,9 +145,7 @@ def _whole_step(name: str, facts: DecodeFacts) -> Iterator[Work]:
 def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
     plan = layers_plan(facts)
     constants = {} if plan is None else plan.constants
-    if not facts.setting.sizes.plain_embedding:
-        yield Launch("embedding", "embed_tokens")
-    yield Launch("all layers", "streamed_layers", constants)
+    yield from (Launch("embedding", "embed_tokens"), Launch("all layers", "streamed_layers", constants))
     yield from _few_rows_head(facts.setting, facts.rows)
 
 

@@ -17,7 +17,6 @@ from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS
 from pagedchat.ops.common.launch import address, element_name, on_cuda, stream_of
-from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.small_batch_launch import digits_of
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
@@ -66,12 +65,11 @@ class StreamedLayers:
             self._sets[:, begin:end] = 0
         self._layers_done = torch.zeros(1, dtype=torch.int32, device=device)
 
-    def __call__(self, hidden: torch.Tensor, state: DecodeState, vectors: torch.Tensor | None = None) -> None:
-        """All layers, added to `hidden`, or to the vectors of the tokens.
+    def __call__(self, hidden: torch.Tensor, state: DecodeState) -> None:
+        """All layers, added to `hidden`.
 
         Args:
-            hidden: `[num_tokens, hidden]`, as many rows as the plan has; written, and without `vectors` read.
-            vectors: `[vocab_size, hidden]`, of all tokens.
+            hidden: `[num_tokens, hidden]`, as many rows as the plan has; read and written.
             state: the same rows. Their contexts lie in the cache up to each row's position, whose keys and values
                 are written.
 
@@ -83,12 +81,7 @@ class StreamedLayers:
         check_shape("hidden", hidden, plan.num_tokens, model.sizes.hidden)
         check_shape("token_ids", state.token_ids, plan.num_tokens)
         check_same_type("hidden", hidden, model.layers[0].norms_before[0].weight)
-        if vectors is not None:
-            check_shape("vectors", vectors, None, model.sizes.hidden)
-            check_same_type("vectors", vectors, hidden)
         if not on_cuda(hidden):
-            if vectors is not None:
-                embed_tokens(vectors, state.token_ids, state.positions, output=hidden)
             for layer, cache in zip(model.layers, self._caches, strict=True):
                 _add_layer(layer, cache, state, hidden)
             return
@@ -97,8 +90,6 @@ class StreamedLayers:
         norm, heads = layer.norms_before[0], layer.head_norms
         args = (
             hidden.data_ptr(),
-            address(vectors),
-            state.token_ids.data_ptr(),
             self._sets.data_ptr(),
             self._layers_done.data_ptr(),
             self._layers.data_ptr(),

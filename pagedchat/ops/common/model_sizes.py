@@ -92,8 +92,6 @@ class ModelSizes:
     """Norms of rows multiply by weights."""
     final_norm: bool = True
     """There is a norm behind the last layer."""
-    plain_embedding: bool = True
-    """Layers start from the vectors of tokens as they are: not scaled, and without those of positions."""
     narrow: int | None = None
     """Width of tokens' vectors and of the head where it is not that of the layers."""
     head_bias: bool = False

@@ -73,7 +73,6 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
         residual_scale=config.residual_scale,
         norm_weights=config.norm.weight,
         final_norm=config.final_norm,
-        plain_embedding=config.embedding_scale == 1 and config.position_offset is None,
         narrow=None if config.embedding_width == config.hidden_size else config.embedding_width,
         head_bias=config.head_bias,
         finishes_logits=config.logits_scale != 1 or config.logits_cap is not None,

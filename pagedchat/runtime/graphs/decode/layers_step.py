@@ -13,7 +13,7 @@ from pagedchat.runtime.attention.cuda_backend import CudaAttention
 
 
 class LayersStep:
-    """See `ops.all_layers.streamed_layers`. Tokens' vectors are looked up in that launch if nothing changes them.
+    """See `ops.all_layers.streamed_layers`.
 
     Args:
         model: its tensors.
@@ -31,12 +31,8 @@ class LayersStep:
     def __call__(self) -> torch.Tensor:
         """See `steps.Step`."""
         model, state = self._model, self._state
-        if model.sizes.plain_embedding:
-            rows = model.token_vectors.new_empty(len(state.token_ids), model.sizes.hidden)
-            self._layers(rows, state, model.token_vectors)
-        else:
-            rows = model.embed(state.token_ids, state.positions)
-            self._layers(rows, state)
+        rows = model.embed(state.token_ids, state.positions)
+        self._layers(rows, state)
         logits = rows.new_empty(len(rows), len(model.head))
         logits_argmax(state, logits, rows, model.head, norm=model.norm, best=self._best, overlap=True)
         return logits
