@@ -4,7 +4,7 @@
 
 import torch
 
-from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
 from pagedchat.ops.quantized.dequantize import dequantize
 from pagedchat.ops.quantized.few_bits_linear import few_bits_linear
 from pagedchat.ops.quantized.quantize import quantize
@@ -43,7 +43,9 @@ def _both(about: str, bits: int, parts: Tensors) -> list[bool]:
     def by_clusters(t: Tensors) -> Tensors:
         weight, rows = _weight(bits, t[2:]), t[0][:40]
         added = warpgroup_linear(rows, weight, bias=t[1], residual=rows[:, :OUTPUTS].contiguous())
-        return [added, warpgroup_linear(rows[:16], weight, activation="silu", paired=True)]
+        both = rows.new_zeros(len(rows), 2 * OUTPUTS)
+        side_by_side(rows, [(weight, t[1]), (weight, None)], both)
+        return [added, warpgroup_linear(rows[:16], weight, activation="silu", paired=True), both]
 
     inputs = [random_tensor(70, WIDTH), random_tensor(OUTPUTS), *parts]
     return [

@@ -11,7 +11,7 @@ from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.ops.sampling.decode_state import DecodeState
-from tools.sanitize_case import Tensors, index, on_both, paged_inputs, random_tensor
+from tools.sanitize_case import NUM_KV_HEADS, Tensors, index, on_both, paged_inputs, random_tensor
 
 WIDTH, HEAD_SIZE, VOCAB_SIZE = 2048, 64, 2051
 """The least that streams; the vocabulary is no whole units of 8 rows."""
@@ -60,6 +60,14 @@ def _linear_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor)
     ]
 
 
+def _apart(weight: torch.Tensor) -> list[torch.Tensor]:
+    """Queries and keys in 4 bits, values in 8: digits, scales, and of the former minimums."""
+    values = NUM_KV_HEADS * HEAD_SIZE
+    in_4, in_8 = quantize(weight[:-values].float(), 4, 128), quantize(weight[-values:].float(), 8, WIDTH)
+    minimums = torch.zeros_like(in_4.scales) if in_4.minimums is None else in_4.minimums
+    return [in_4.digits, in_4.scales, minimums, in_8.digits, in_8.scales]
+
+
 def _end_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> list[bool]:
     def project(t: Tensors) -> Tensors:
         query = t[0].new_zeros(NUM_TOKENS, NUM_HEADS, HEAD_SIZE)
@@ -73,6 +81,14 @@ def _end_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, sh
         logits_argmax(state, logits, t[7], t[8], norm=norm, best=best.to(t[7].device))
         return [logits, state.positions, state.seq_lens, state.step, state.arrivals]
 
+    def apart(t: Tensors) -> Tensors:
+        query, norm = t[0].new_zeros(NUM_TOKENS, NUM_HEADS, HEAD_SIZE), Norm("layer", t[2], t[3], 1e-5)
+        first, values = QuantizedWeight(4, 128, *t[9:12]), QuantizedWeight(8, WIDTH, *t[12:14])
+        qkv_to_cache(
+            query, t[4], t[5], t[0], first, t[6], t[7], values=values, norm=norm, rotations=t[8], overlap=True
+        )
+        return [query[LIVE], t[4], t[5]]
+
     _, key_cache, value_cache, _, _ = paged_inputs([300], HEAD_SIZE, 1, torch.float16, 1)
     tables = torch.arange(NUM_TOKENS * 4, dtype=torch.int32).view(NUM_TOKENS, 4)
     positions, turns = index(3, 17, -1), torch.randn(64, HEAD_SIZE // 2, 2)
@@ -82,6 +98,11 @@ def _end_cases(rows: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, sh
     return [
         on_both(
             "streamed_qkv", [rows, weight, scale, shift, key_cache, value_cache, tables, positions, turns], project
+        ),
+        on_both(
+            "streamed_qkv, values apart",
+            [rows, weight, scale, shift, key_cache, value_cache, tables, positions, turns, *_apart(weight)],
+            apart,
         ),
         on_both("streamed_vocabulary", [*state, rows, table, scale], head),
     ]
