@@ -66,7 +66,8 @@ def forget_pages(tensor: torch.Tensor) -> None:
     Args:
         tensor: never written to.
     """
-    if _mapping_of(tensor) is not None:
+    # A tensor without a whole page has none to forget; most of a model's are looked up among thousands of mappings.
+    if _span(tensor)[1] > 0 and _mapping_of(tensor) is not None:
         _advise(tensor, mmap.MADV_DONTNEED)
 
 
@@ -80,9 +81,9 @@ def _mapping_of(tensor: torch.Tensor) -> _Mapping | None:
     except OSError:
         return None
     for line in lines:
-        span, _, offset, _, inode, *path = line.split(maxsplit=5)
-        first, last = (int(each, 16) for each in span.split("-"))
+        first, last = (int(each, 16) for each in line.partition(" ")[0].split("-"))
         if first <= start and stop <= last:
+            _, _, offset, _, inode, *path = line.split(maxsplit=5)
             return _Mapping(path[0], int(inode), int(offset, 16) + start - first) if inode != "0" else None
     return None
 
