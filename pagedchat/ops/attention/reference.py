@@ -21,31 +21,42 @@ def attend_texts(call: AttentionCall, query_lens: list[int]) -> None:
         tokens = tokens_of(call.key_cache, call.value_cache, blocks, torch.float32)
         key, value = (cache.flatten(0, 1)[:seq_len] for cache in tokens)  # [seq_len, num_kv_heads, head_size]
         rows = slice(row, row + query_len)
-        attended, log_sums = _attend(call.query[rows].float(), key, value, call.options)
-        call.output[rows] = attended.to(call.output.dtype)
+        scores = _scores(call.query[rows].float(), key, call.options)
+        weights = torch.softmax(scores, dim=-1)[..., :seq_len]
+        attended = torch.matmul(weights, _of_heads(value, weights.shape[0]))  # [num_heads, query_len, head_size]
+        call.output[rows] = attended.transpose(0, 1).to(call.output.dtype)
         if call.lse is not None:
-            call.lse[rows] = log_sums
+            call.lse[rows] = torch.logsumexp(scores, dim=-1).transpose(0, 1)
         row += query_len
 
 
-def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`[query_len, num_heads, head_size]` and `[query_len, num_heads]` of one sequence."""
-    group = query.shape[1] // key.shape[1]
-    key, value = (tokens.repeat_interleave(group, dim=1).transpose(0, 1) for tokens in (key, value))
+def _scores(query: torch.Tensor, key: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
+    """`[num_heads, query_len, seq_len]` of one sequence, with those of the sinks behind if there are any."""
+    key = _of_heads(key, query.shape[1])
     scores = torch.matmul(query.transpose(0, 1), key.transpose(1, 2))  # [num_heads, query_len, seq_len]
-    scores = soft_cap(scores * options.scale, options.cap)
-    positions = torch.arange(key.shape[1], device=key.device)
-    distance = positions - (positions.shape[0] - len(query) + torch.arange(len(query), device=key.device))[:, None]
+    scores = _ruled(soft_cap(scores * options.scale, options.cap), options)
+    if options.sinks is None:
+        return scores
+    return torch.cat((scores, options.sinks[:, None, None].expand(*scores.shape[:2], 1)), dim=-1)
+
+
+def _ruled(scores: torch.Tensor, options: AttentionOptions) -> torch.Tensor:
+    """Those that a token sees, less what ALiBi takes for the distance."""
+    _, query_len, seq_len = scores.shape
+    window = options.sliding_window
+    if query_len == 1 and window is None and options.alibi_slopes is None:
+        return scores  # the last token sees all: most calls are for one
+    positions = torch.arange(seq_len, device=scores.device)
+    distance = positions - (seq_len - query_len + torch.arange(query_len, device=scores.device))[:, None]
     if options.alibi_slopes is not None:
         scores = scores + options.alibi_slopes[:, None, None] * distance
     hidden = distance > 0
-    if options.sliding_window is not None:
-        hidden |= distance <= -options.sliding_window
-    scores = scores.masked_fill(hidden, float("-inf"))
-    if options.sinks is not None:
-        scores = torch.cat((scores, options.sinks[:, None, None].expand(*scores.shape[:2], 1)), dim=-1)
-    weights = torch.softmax(scores, dim=-1)[..., : key.shape[1]]
-    attended = torch.matmul(weights, value)  # [num_heads, query_len, head_size]
-    return attended.transpose(0, 1), torch.logsumexp(scores, dim=-1).transpose(0, 1)
+    if window is not None:
+        hidden |= distance <= -window
+    return scores.masked_fill(hidden, float("-inf"))
+
+
+def _of_heads(tokens: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """`[seq_len, num_kv_heads, head_size]` -> `[num_heads, seq_len, head_size]`."""
+    group = num_heads // tokens.shape[1]
+    return (tokens if group == 1 else tokens.repeat_interleave(group, dim=1)).transpose(0, 1)
