@@ -1,6 +1,7 @@
 """docs/faults.md says what is tested, and nothing else."""
 
 import re
+from functools import cache
 
 import pytest
 
@@ -15,6 +16,7 @@ ROWS = [
 ]
 
 
+@cache  # one of the tests below asks for each row
 def names_of_tests(folder: str) -> set[str]:
     files = (ROOT / "tests" / folder).rglob("test_*.py")
     return {

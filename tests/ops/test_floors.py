@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def modules_of(floor: str) -> set[str]:
     return {path.stem for path in (OPS / floor).glob("*.py")} - {"__init__"}
 
 
+@cache
 def words_of(floor: str, module: str) -> set[str]:
     """All strings of a module; the stems of the kernels that it launches are among them."""
     tree = ast.parse((OPS / floor / f"{module}.py").read_text())
