@@ -5,6 +5,7 @@ import asyncio
 from textual import events
 
 from pagedchat.tui.inspector.pool.block_grid import BlockGrid
+from pagedchat.tui.kit import keys_in_turn
 from tests.fakes_tui import READY, prefill
 from tests.tui.whole_app import WIDE, drawn, pane, settle
 
@@ -166,7 +167,10 @@ def typed(app, *keys):
         app.post_message(events.Key({" ": "space"}.get(key, key), key if len(key) == 1 else None))
 
 
-async def test_what_is_typed_behind_a_key_that_leads_to_another_chat_is_for_that_one(make_app):
+async def test_what_is_typed_behind_a_key_that_leads_to_another_chat_is_for_that_one(make_app, monkeypatch):
+    monkeypatch.setattr(
+        keys_in_turn, "_PATIENCE", 30
+    )  # of a machine that is busy with other tests for half a second
     app = make_app(sessions=3)
     async with app.run_test(size=(160, 40)) as pilot:
         await settle(pilot)
