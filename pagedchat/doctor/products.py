@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pagedchat.doctor.step_work import HEAD, Fallback, Launch, Work
-from pagedchat.ops.common.model_sizes import ProductSizes
+from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.quantized.few_bits_plan import (
     FIRST_GPU,
     MAX_TOKENS,
@@ -35,6 +35,17 @@ def multiplied(setting: Setting, product: ProductSizes, rows: int, why: str) -> 
 def form_of(setting: Setting, product: ProductSizes) -> WeightForm:
     """Of its weight."""
     return setting.form(HEAD_NAME if product.name == HEAD else product.name)
+
+
+def head_of(sizes: ModelSizes) -> ProductSizes:
+    """The product with the vocabulary."""
+    return ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)
+
+
+def of_heads_and_others(setting: Setting) -> tuple[tuple[ProductSizes, ...], tuple[ProductSizes, ...]]:
+    """Products of a layer: the one or two that make queries, keys and values, and the others."""
+    count = 1 if setting.values_form is None else 2
+    return setting.products[:count], setting.products[count:]
 
 
 def _few_bits(setting: Setting, product: ProductSizes, form: WeightForm, rows: int) -> Iterator[Work]:

@@ -6,7 +6,7 @@ Knows in which order each step does its work; which step it is says `runtime.gra
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pagedchat.doctor.products import form_of, multiplied
+from pagedchat.doctor.products import form_of, head_of, multiplied, of_heads_and_others
 from pagedchat.doctor.step_work import HEAD, Fallback, Launch, Work
 from pagedchat.jit.variant import Constant
 from pagedchat.ops.attention import prefill_plan, wgmma_plan
@@ -85,7 +85,7 @@ def _prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str]
         ]
     else:
         parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
-        parts += [*multiplied(setting, _head(setting.sizes), 1, _LONG_PROMPTS), *_finish(setting.sizes)]
+        parts += [*multiplied(setting, head_of(setting.sizes), 1, _LONG_PROMPTS), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
 
 
@@ -151,7 +151,7 @@ def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
-    heads, others = _apart(setting)
+    heads, others = of_heads_and_others(setting)
     yield Launch("embedding", "embed_tokens")
     if not sizes.adds_products:
         yield Launch("norms", "add_norm")
@@ -172,13 +172,6 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
     for product in others:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     yield from _few_rows_head(setting, rows)
-
-
-def _apart(setting: Setting) -> tuple[list[ProductSizes], list[ProductSizes]]:
-    """Products of a layer: those that make queries, keys and values, and the others."""
-    products = list(setting.products)
-    count = 1 if setting.values_form is None else 2
-    return products[:count], products[count:]
 
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
@@ -208,7 +201,7 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         yield from _finished_logits(setting, rows)
         return
     normed = sizes.adds_products and sizes.final_norm
-    form = form_of(setting, _head(sizes))
+    form = form_of(setting, head_of(sizes))
     found = plan_few_rows_head(sizes.hidden, sizes.vocab_size, rows, normed=normed, gpu=setting.gpu, form=form)
     if found.norm_apart:
         yield Launch("norms", "add_norm")
@@ -216,7 +209,7 @@ def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
         streams = isinstance(found.plan, StreamPlan)
         yield Launch(HEAD, "streamed_vocabulary" if streams else "next_token", found.plan.constants)
     else:
-        yield from multiplied(setting, _head(sizes), rows, _no_kernel(sizes.hidden))
+        yield from multiplied(setting, head_of(sizes), rows, _no_kernel(sizes.hidden))
         yield Launch("next token", "decode_state")
 
 
@@ -225,7 +218,7 @@ def _finished_logits(setting: Setting, rows: int) -> Iterator[Work]:
     sizes = setting.sizes
     if sizes.adds_products and sizes.final_norm:
         yield Launch("norms", "add_norm")
-    yield from _few_rows_product(setting, _head(sizes), rows, "small_batch_linear")
+    yield from _few_rows_product(setting, head_of(sizes), rows, "small_batch_linear")
     if sizes.narrow is not None:
         inner = ProductSizes("narrower rows", sizes.hidden, sizes.narrow)
         yield from _few_rows_product(setting, inner, rows, "small_batch_linear")
@@ -239,14 +232,14 @@ def _finish(sizes: ModelSizes) -> list[Work]:
 
 def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     setting, rows = facts.setting, facts.rows
-    heads, others = _apart(setting)
+    heads, others = of_heads_and_others(setting)
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
     for product in heads:
         yield from _warpgroup_product(setting, product, rows)
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
-    yield from _warpgroup_product(setting, _head(setting.sizes), rows)
+    yield from _warpgroup_product(setting, head_of(setting.sizes), rows)
     yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
 
@@ -266,7 +259,7 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _norms_between(sizes)
     yield from _written_and_read(facts.setting)
     yield from _all_products(facts.setting, facts.rows, why)
-    yield from multiplied(facts.setting, _head(sizes), facts.rows, why)
+    yield from multiplied(facts.setting, head_of(sizes), facts.rows, why)
     yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 
 
@@ -284,13 +277,9 @@ def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
     return [
         Fallback(turns, "torch", why),
         *_all_products(setting, rows, why),
-        *multiplied(setting, _head(setting.sizes), rows, why),
+        *multiplied(setting, head_of(setting.sizes), rows, why),
         *_experts(setting, rows),
     ]
-
-
-def _head(sizes: ModelSizes) -> ProductSizes:
-    return ProductSizes(HEAD, sizes.narrow or sizes.hidden, sizes.vocab_size)
 
 
 def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
@@ -323,7 +312,7 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
     fed = ("up", "down") if sizes.mixture is not None else ()
     products = [product for product in sizes.products if product.name not in fed]
-    products.append(_head(sizes))
+    products.append(head_of(sizes))
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:

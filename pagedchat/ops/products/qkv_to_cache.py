@@ -177,8 +177,8 @@ def _check(
     check_shape("query", query, rows.shape[0], None, sizes.head_size)
     num_heads = query.shape[1] + 2 * sizes.num_kv_heads
     stops = [*(part.first_head for part in parts[1:]), num_heads]
-    for name, part, stop in zip(("", "values_"), parts, stops, strict=False):
-        _check_part(name, part, rows, (stop - part.first_head) * sizes.head_size)
+    for names, part, stop in zip((("weight", "bias"), ("values", "values_bias")), parts, stops, strict=False):
+        _check_part(names, part, rows, (stop - part.first_head) * sizes.head_size)
     check_shape("block_tables", block_tables, rows.shape[0], None)
     check_shape("positions", positions, rows.shape[0])
     for name, tensor in (("query", query), ("key_cache", key_cache)):
@@ -198,13 +198,13 @@ def _check(
             raise ValueError(f"{name} is not contiguous")
 
 
-def _check_part(prefix: str, part: _Part, rows: torch.Tensor, num_rows: int) -> None:
-    name = prefix.removesuffix("_") or "weight"
-    check_shape(name, part.weight, num_rows, rows.shape[1])
-    check_weight(name, part.weight, rows)
+def _check_part(names: tuple[str, str], part: _Part, rows: torch.Tensor, num_rows: int) -> None:
+    of_weight, of_bias = names
+    check_shape(of_weight, part.weight, num_rows, rows.shape[1])
+    check_weight(of_weight, part.weight, rows)
     if part.bias is not None:
-        check_shape(f"{prefix}bias", part.bias, num_rows)
-        check_same_type(f"{prefix}bias", part.bias, rows)
+        check_shape(of_bias, part.bias, num_rows)
+        check_same_type(of_bias, part.bias, rows)
 
 
 def _launch(

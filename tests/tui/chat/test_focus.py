@@ -168,9 +168,7 @@ def typed(app, *keys):
 
 
 async def test_what_is_typed_behind_a_key_that_leads_to_another_chat_is_for_that_one(make_app, monkeypatch):
-    monkeypatch.setattr(
-        keys_in_turn, "_PATIENCE", 30
-    )  # of a machine that is busy with other tests for half a second
+    monkeypatch.setattr(keys_in_turn, "_PATIENCE", 30)  # other tests may keep the machine busy for half a second
     app = make_app(sessions=3)
     async with app.run_test(size=(160, 40)) as pilot:
         await settle(pilot)
