@@ -10,7 +10,6 @@ of a step in microseconds, norms to the way down a layer, head and next token a 
 
 import sys
 from itertools import product
-from typing import Any
 
 import torch
 
@@ -18,13 +17,12 @@ from pagedchat.bench.engine.shapes import SHAPES
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
-from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
 from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
-from tools.measure_few_rows import FORMS, random_weight, replay_time
+from tools.random_model import FORMS, RandomModel, replay_time
 
 CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
@@ -41,7 +39,7 @@ def main(arguments: list[str]) -> int:
     rows = [int(argument) for argument in arguments if argument.isdigit()] or [64]
     with torch.inference_mode():
         for name, form in product(names, forms):
-            weights = Weights(SHAPES[name], form)
+            weights = RandomModel(SHAPES[name], form)
             for num_rows in rows:
                 print(f"{name}, {form}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
                 torch.cuda.empty_cache()
@@ -57,40 +55,6 @@ def _report(step: "Step") -> str:
     return f"step {whole:.0f}; {', '.join(each)}"
 
 
-class Weights:
-    """Of a model, random.
-
-    Args:
-        shape: its config.json, of a Llama or Qwen.
-        form: of all products but those that `--quantize int4` keeps in 8 bits.
-    """
-
-    device = "cuda"
-
-    def __init__(self, shape: dict[str, Any], form: str) -> None:
-        self.num_heads, self.num_kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
-        hidden, middle = shape["hidden_size"], shape["intermediate_size"]
-        self.middle, self.vocab_size = middle, shape["vocab_size"]
-        self.head_size = size = shape.get("head_dim") or hidden // self.num_heads
-        qkv_rows, attended = (self.num_heads + 2 * self.num_kv_heads) * size, self.num_heads * size
-        sizes = {"qkv": (qkv_rows, hidden), "out": (hidden, attended)}
-        sizes |= {"up": (2 * middle, hidden), "down": (hidden, middle)}
-        outer = "int8" if form == "int4" else form
-        if form == "int4":
-            kv_width = self.num_kv_heads * size
-            sizes |= {"qkv": (qkv_rows - kv_width, hidden), "values": (kv_width, hidden)}
-        self.layers = [
-            {kind: random_weight(outer if kind == "values" else form, *each) for kind, each in sizes.items()}
-            for _ in range(shape["num_hidden_layers"])
-        ]
-        self.head = random_weight(outer, self.vocab_size, hidden)
-        self.embedding = torch.randn(BLOCK_SIZE, hidden, dtype=torch.float16, device=self.device)
-        self.bias = self.embedding.new_zeros(qkv_rows) if shape["model_type"] == "qwen2" else None
-        self.norm, of_head = (Norm("rms", self.embedding.new_ones(width), None, 1e-6) for width in (hidden, size))
-        self.head_norms = HeadNorms(of_head, of_head) if shape["model_type"] == "qwen3" else None
-        self.rotations = torch.ones(BUCKET, size // 2, 2, device=self.device)
-
-
 class Step:
     """The launches of a step, in their order.
 
@@ -99,7 +63,7 @@ class Step:
         num_rows: chats.
     """
 
-    def __init__(self, weights: Weights, num_rows: int) -> None:
+    def __init__(self, weights: RandomModel, num_rows: int) -> None:
         self.weights = weights
         per_chat, kv_heads, size = BUCKET // BLOCK_SIZE, weights.num_kv_heads, weights.head_size
         count = (len(weights.layers), num_rows * per_chat, kv_heads)
