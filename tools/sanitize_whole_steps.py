@@ -35,6 +35,8 @@ def whole_step_cases() -> list[bool]:
     for kind, positions, normed_heads in (
         ("qwen2.5", [300, -1], False),
         ("qwen2.5", [300], False),
+        ("qwen2.5", [300, 12, 700, -1], False),
+        ("qwen3", [40, -1, 300, 7, 16, 15, 0, 64], True),
         ("small, heads of 128", [40], True),
         ("int4", [300], False),
         ("int4, values in int8", [300], False),
@@ -48,7 +50,9 @@ def whole_step_cases() -> list[bool]:
 def _all_layers_case(kind: str, positions: list[int], *, normed_heads: bool) -> bool:
     """Two steps of all layers in one launch, so that every set of published numbers is met."""
     shape = (layers_case.SHAPES | layers_case.FEW_BITS_SHAPES)[kind]
-    plan = plan_layers(shape, len(positions), 512, NUM_MULTIPROCESSORS, SHARED_LIMIT)
+    plan = plan_layers(
+        shape, len(positions), 512 if max(positions) < 510 else 1024, NUM_MULTIPROCESSORS, SHARED_LIMIT
+    )
     if plan is None:
         raise RuntimeError(f"no plan for {kind} {positions}")
     model = layers_case.random_model(shape, torch.float16, biased=True, normed_heads=normed_heads)

@@ -120,9 +120,12 @@ struct WarpInput {
   }
 };
 #elif MIDDLE_IS_SHARED
-// A middle in the order of the weights, by the warps that multiply by it.
+// A middle in the order of the weights, by the warps that multiply by it: each piece of all tokens.
 struct WarpInput {
-  uint4 pieces[INPUT_PIECES * 4];
+  uint4 pieces[INPUT_PIECES * TOKENS * 4];
+
+  // Where piece i of a token is for lanes q.
+  static __device__ __forceinline__ int at(int i, int token, int q) { return (i * TOKENS + token) * 4 + q; }
 };
 #endif
 

@@ -56,9 +56,10 @@
 #include "common/norm_kinds.cuh"
 #include "quantized/raw_weights.cuh"
 
-// Whether the middle lies in shared memory when it is multiplied, or in registers: those of several tokens are too
-// much for the one, that of one token leaves too few of the other.
-#define MIDDLE_IS_SHARED (LAYER_KIND || TOKENS == 1)
+// Whether the middle lies in shared memory when it is multiplied. That of eight tokens finds no room there: each
+// slot of the ring is one of theirs, by all units of the thread block, and lanes have what two slots are multiplied
+// by.
+#define MIDDLE_IS_SHARED (LAYER_KIND || TOKENS <= 4)
 
 constexpr bool FEW_BITS_LAYERS = LAYER_KIND != WHOLE_WEIGHTS;
 constexpr int OTHER_THREADS = (COPYING_WARPS + 1) * WARP_SIZE;  // they, and a warp that marks

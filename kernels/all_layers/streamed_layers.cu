@@ -116,22 +116,22 @@ struct Work {
                            Finish<UP>{shared, share, published, bias, l, nullptr, carried});
         if (share.num_up == 0)
           sync_warps();  // no unit had a barrier, and the next norm's squares take these places
+        // NOTE: marks go on once all warps have arrived; a lane that still waited for those of this layer would
+        // never see them.
+        __syncwarp();
         if (place.lane == 0) arrive(shared_address(&shared.collected));
       }
       if (share.num_stream > 0) {
-        Element* const output = l + 1 == num_layers ? hidden : nullptr;
+        const Finish<DOWN> finish{shared, share, published, bias, l, l + 1 == num_layers ? hidden : nullptr,
+                                  carried};
+#if MIDDLE_IS_SHARED
         Taken<DOWN> taken;
         take_slot(taken, shared, reading, 0);
-#if MIDDLE_IS_SHARED
         collect_middle(shared, published);
-        const SharedInput<DOWN> input(shared);
+        multiply_units<DOWN>(shared, reading, taken, SharedInput<DOWN>(shared), share.num_stream, finish);
 #else
-        uint4 pieces[Order<DOWN>::PIECES];
-        collect_middle(pieces, published);
-        const HeldInput<DOWN> input(pieces);
+        multiply_by_slots(shared, reading, published.mine() + Published::MIDDLE_AT, share.num_stream, finish);
 #endif
-        multiply_units<DOWN>(shared, reading, taken, input, share.num_stream,
-                             Finish<DOWN>{shared, share, published, bias, l, output, carried});
       }
     }
   }

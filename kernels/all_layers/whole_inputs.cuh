@@ -29,15 +29,15 @@ __device__ __forceinline__ void collect(uint4 (&pieces)[Order<PRODUCT>::PIECES],
   }
 }
 
-// Rows that the lanes of a warp share: lane (g, q) has every eighth piece of those that lanes q multiply by. Where
-// there are several, the first one of all is looked at until it is there, and then the others.
+// Rows that the lanes of a warp share: lane g has every SUB_LANES-th piece of those of token g % TOKENS that lanes
+// q multiply by. Where there are several, the first one of all is looked at until it is there, and then the others.
 template <int PRODUCT>
-constexpr int SHARED_LOADS = ceil_div(Order<PRODUCT>::PIECES, 8);  // of a lane
+constexpr int SHARED_LOADS = ceil_div(Order<PRODUCT>::PIECES, SUB_LANES);  // of a lane
 template <int PRODUCT>
-__device__ __forceinline__ void collect_shared(uint4 (&own)[SHARED_LOADS<PRODUCT>], const Element* row) {
+__device__ __forceinline__ void collect_shared(uint4 (&own)[SHARED_LOADS<PRODUCT>], const Element* rows) {
   using Of = Order<PRODUCT>;
   const Place place;
-  const Element* const from = row + Of::first(place);
+  const Element* const from = rows + place.g % TOKENS * Of::PADDED + Of::first(place);
   int num_looks = 0;
   if (SHARED_LOADS<PRODUCT> > 1) {
 #pragma unroll 1
@@ -50,7 +50,8 @@ __device__ __forceinline__ void collect_shared(uint4 (&own)[SHARED_LOADS<PRODUCT
     uint32 highest = 0;
 #pragma unroll
     for (int j = 0; j < SHARED_LOADS<PRODUCT>; j++) {
-      highest = max(highest, look_at(own[j], from + Of::offset(min(8 * j + place.g, Of::PIECES - 1))));
+      const int piece = min(SUB_LANES * j + place.g / TOKENS, Of::PIECES - 1);
+      highest = max(highest, look_at(own[j], from + Of::offset(piece)));
     }
     if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
     if (num_looks >= MAX_LOOKS) __trap();
@@ -127,13 +128,10 @@ __device__ __forceinline__ void collect_middle(Shared& shared, const Published& 
   collect_shared<DOWN>(own, published.mine() + Published::MIDDLE_AT);
   uint4* const to = input_memory(shared, place.warp).pieces;
 #pragma unroll
-  for (int j = 0; j < SHARED_LOADS<DOWN>; j++) to[(8 * j + place.g) * 4 + place.q] = own[j];
+  for (int j = 0; j < SHARED_LOADS<DOWN>; j++) {
+    to[WarpInput::at(SUB_LANES * j + place.g / TOKENS, place.g % TOKENS, place.q)] = own[j];
+  }
   __syncwarp();
-}
-#else
-__device__ __forceinline__ void collect_middle(uint4 (&pieces)[Order<DOWN>::PIECES], const Published& published) {
-  const int token = Place().g % TOKENS;
-  collect<DOWN>(pieces, published.mine() + Published::MIDDLE_AT + token * Order<DOWN>::PADDED);
 }
 #endif
 
@@ -149,16 +147,18 @@ __device__ __forceinline__ int normed_at(const Place& place, int j) {
   return Order<PRODUCT>::first(place) + Order<PRODUCT>::offset(j * SUB_LANES + place.g / TOKENS);
 }
 
+// The scales of a norm, which all tokens have in common: lane (g, q) has every eighth piece.
 template <int PRODUCT>
 struct NormScales {
-  uint4 of[NORM_LOADS<PRODUCT>];
+  uint4 of[ceil_div(Order<PRODUCT>::PIECES, 8)];
 
   // Asked for before the rows are there.
   __device__ __forceinline__ void load(const Element* weight) {
     const Place place;
 #pragma unroll
-    for (int j = 0; j < NORM_LOADS<PRODUCT>; j++) {
-      of[j] = load_16(weight + min(normed_at<PRODUCT>(place, j), HIDDEN - PIECE));
+    for (int j = 0; j < static_cast<int>(sizeof(of) / sizeof(uint4)); j++) {
+      const int at = Order<PRODUCT>::first(place) + Order<PRODUCT>::offset(8 * j + place.g);
+      of[j] = load_16(weight + min(at, HIDDEN - PIECE));
     }
   }
 };
@@ -199,20 +199,30 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
 #pragma unroll
   for (int w = 0; w < NUM_WARPS; w++) total += shared.squares[w][token];
   const float factor = rsqrtf(total / HIDDEN + epsilon);
+  uint4* const exchange = shared.exchange[place.warp];
 #pragma unroll
   for (int j = 0; j < LOADS; j++) {
+    uint4 scale = scales.of[j * SUB_LANES / 8];
+    if (TOKENS > 1) {
+      if (j * SUB_LANES % 8 == 0) {
+        if (j > 0) __syncwarp();
+        exchange[place.lane] = scale;
+        __syncwarp();
+      }
+      scale = exchange[(j * SUB_LANES % 8 + sub) * 4 + place.q];
+    }
     unpack(own[j], values);
-    unpack(scales.of[j], factors);
+    unpack(scale, factors);
 #pragma unroll
     for (int v = 0; v < PIECE; v++) values[v] = scaled_by_norm<NORM>(values[v] * factor, factors[v], 0.0f);
     own[j] = pack(values);
   }
+  if (TOKENS > 1) __syncwarp();
   if (TOKENS == 8) {
 #pragma unroll
     for (int i = 0; i < PIECES; i++) pieces[i] = own[i];
     return;
   }
-  uint4* const exchange = shared.exchange[place.warp];
 #pragma unroll
   for (int j = 0; j < LOADS; j++) {
     exchange[place.lane] = own[j];

@@ -3,10 +3,6 @@
 
 #pragma once
 
-// Whether the first weights of a product are taken out of the ring before its input is waited for, and others
-// before those ahead of them have been added up. The input of several tokens leaves no registers for that.
-constexpr bool TAKES_AHEAD = TOKENS == 1;
-
 // How many stages slot `slot` of a row has, or two units of short rows.
 __host__ __device__ constexpr int stages_in(int inner, int slot) {
   const int left = stages_of(inner) - slot * SLOT_STAGES;
@@ -40,18 +36,17 @@ __device__ __forceinline__ void take(Taken<PRODUCT>& taken, Shared& shared, Read
   if (there && place.lane == 0) arrive(read);
 }
 
-// The first slot of a product.
+// The first slot of a product, before its input is waited for.
 template <int PRODUCT>
 __device__ __forceinline__ void take_slot(Taken<PRODUCT>& taken, Shared& shared, Reading& reading, int) {
-  if constexpr (TAKES_AHEAD) take<0>(taken, shared, reading);
+  take<0>(taken, shared, reading);
 }
 
-// All slots of a row from SLOT on, the first of which is taken if any is ahead.
+// All slots of a row from SLOT on, the first of which is taken; the next one is before that has been multiplied.
 template <int PRODUCT, int SLOT = 0, typename Input>
 __device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Taken<PRODUCT>& taken, Shared& shared,
                                              Reading& reading, const Input& input) {
   constexpr int INNER = inner_of_product(PRODUCT);
-  if constexpr (!TAKES_AHEAD) take<SLOT>(taken, shared, reading);
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {
 #pragma unroll
@@ -61,7 +56,7 @@ __device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Take
     }
   }
   if constexpr (SLOT + 1 < slots_of(INNER)) {
-    if constexpr (TAKES_AHEAD) take<SLOT + 1>(taken, shared, reading);
+    take<SLOT + 1>(taken, shared, reading);
     multiply_row<PRODUCT, SLOT + 1>(sums, taken, shared, reading, input);
   }
 }
@@ -83,14 +78,14 @@ struct SharedInput {
 
   __device__ __forceinline__ SharedInput(Shared& shared) {
     const Place place;
-    pieces = input_memory(shared, place.warp).pieces + place.q;
+    pieces = input_memory(shared, place.warp).pieces + WarpInput::at(0, place.g % TOKENS, place.q);
   }
-  __device__ __forceinline__ uint4 piece(int i) const { return pieces[4 * i]; }
+  __device__ __forceinline__ uint4 piece(int i) const { return pieces[WarpInput::at(i, 0, 0)]; }
 };
 #endif
 
-// All units of a product, a group at a time, the first slot of which is taken if any is ahead. `finish(group's
-// first unit, result, exists)` is called by all threads when the sums are there, those without a result among them.
+// All units of a product, a group at a time, the first slot of which is taken. `finish(group's first unit,
+// result, exists)` is called by all threads when the sums are there, those without a result among them.
 template <int PRODUCT, typename Input, typename Finish>
 __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading, Taken<PRODUCT>& taken,
                                                const Input& input, int num_units, Finish finish) {
@@ -104,7 +99,7 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
     for (int u = 0; u < count; u += AT_ONCE, to += AT_ONCE * TOKEN_ROWS) {
       UnitSums sums[SLOT_STAGES];
       multiply_row<PRODUCT>(sums, taken, shared, reading, input);
-      if (TAKES_AHEAD && first + u + AT_ONCE < num_units) take<0>(taken, shared, reading);
+      if (first + u + AT_ONCE < num_units) take<0>(taken, shared, reading);
       if (place.g < TOKENS) {  // a second unit that is not there has a place, and is nobody's
         float2 pair = make_float2(sums[0].of(0), sums[0].of(1));
         const float2 other = make_float2(sums[1].of(0), sums[1].of(1));
@@ -119,3 +114,86 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
     finish(first, result, result.unit < count && result.token < TOKENS);
   }
 }
+
+#if !MIDDLE_IS_SHARED
+// What a lane multiplies by of a slot of the way down: asked for while others are multiplied, and there later.
+struct SlotInput {
+  uint4 pieces[SLOT_STEPS];
+  uint32 highest;  // of all that came
+
+  // Of slot `slot` of the lane's row of the middle. What lies behind the row's end is not asked for.
+  __device__ __forceinline__ void ask(const Element* row, int slot) {
+    highest = 0;
+#pragma unroll
+    for (int i = 0; i < SLOT_STEPS; i++) {
+      if (has_stage(slot, i / STAGE_STEPS)) {
+        const Element* from = row + Order<DOWN>::offset(slot * SLOT_STEPS + i);
+        highest = max(highest, look_at(pieces[i], from));
+      }
+    }
+  }
+
+  // Asked for until all of the warp's are there.
+  __device__ __forceinline__ void await(const Element* row, int slot) {
+    for (int looks = 0; __any_sync(FULL_WARP, highest == NOT_THERE); looks++) {
+      if (looks == MAX_LOOKS) __trap();
+      ask(row, slot);
+    }
+  }
+
+  // Looks at one piece until it is there: a look at many takes longer.
+  __device__ __forceinline__ void await_first(const Element* row) {
+    for (int looks = 0; __any_sync(FULL_WARP, look_at(pieces[0], row) == NOT_THERE); looks++) {
+      if (looks == MAX_LOOKS) __trap();
+    }
+  }
+
+  static __device__ __forceinline__ constexpr bool has_stage(int slot, int stage) {
+    return stage == 0 || slot * SLOT_STAGES + stage < stages_of(MIDDLE);
+  }
+};
+
+// The way down of several tokens: each slot of the middle by all units of the thread block. `finish` as in
+// `multiply_units`.
+template <typename Finish>
+__device__ __forceinline__ void multiply_by_slots(Shared& shared, Reading& reading, const Element* middle,
+                                                  int num_units, Finish finish) {
+  constexpr int NUM_SLOTS = slots_of(MIDDLE), HELD = NUM_SLOTS < 2 ? NUM_SLOTS : 2;
+  constexpr int MOST_STREAM_UNITS = ceil_div(HIDDEN / UNIT, NUM_BLOCKS);
+  static_assert(MOST_STREAM_UNITS <= MOST_UNITS, "their sums are finished together");
+  const Place place;
+  const Element* const row = middle + place.g % TOKENS * Order<DOWN>::PADDED + Order<DOWN>::first(place);
+  UnitSums sums[MOST_STREAM_UNITS];
+  SlotInput inputs[HELD];
+  inputs[0].await_first(row);
+#pragma unroll
+  for (int slot = 0; slot < HELD; slot++) inputs[slot].ask(row, slot);
+#pragma unroll
+  for (int slot = 0; slot < NUM_SLOTS; slot++) {
+    SlotInput& input = inputs[slot % HELD];
+    input.await(row, slot);
+#pragma unroll
+    for (int u = 0; u < MOST_STREAM_UNITS; u++) {
+      if (u == num_units) break;
+      Taken<DOWN> taken;
+      take<0>(taken, shared, reading);
+#pragma unroll
+      for (int i = 0; i < SLOT_STEPS; i++) {
+        if (SlotInput::has_stage(slot, i / STAGE_STEPS)) sums[u].add(input.pieces[i], taken.weights[i]);
+      }
+    }
+    if (slot + HELD < NUM_SLOTS) input.ask(row, slot + HELD);
+  }
+  if (place.g < TOKENS) {
+    float* to = &shared.sums[reading.turn][place.warp][0][place.g * UNIT + 2 * place.q];
+#pragma unroll
+    for (int u = 0; u < MOST_STREAM_UNITS; u++, to += TOKEN_ROWS) {
+      *reinterpret_cast<float2*>(to) = make_float2(sums[u].of(0), sums[u].of(1));
+    }
+  }
+  sync_warps();
+  const Result result(shared, place, reading.turn);
+  reading.turn ^= 1;
+  finish(0, result, result.unit < num_units && result.token < TOKENS);
+}
+#endif

@@ -1,16 +1,18 @@
-"""All layers of few bits in one launch, by the emulator: in the orders of these seeds nobody waits for ever."""
+"""All layers in one launch, by the emulator: in the orders of these seeds nobody waits for ever."""
 
 import pytest
 import torch
 
 from pagedchat.ops.all_layers.plan import LayersShape
-from tests.ops.all_layers.layers_case import FEW_BITS_SHAPES, random_model
+from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, random_model
 from tests.ops.all_layers.test_streamed_layers import stepped
 from tests.ops.whole_step.persistent_case import relative_error
 from tests.tools.emulator_case import needs_compiler
 from tools.emulator.ops import kernels_on_cpu
 
 pytestmark = needs_compiler
+
+HALF, LIMIT = torch.float16, 232_448
 
 SHAPES = [("int4 alone", 6, 1), ("int8", 12, 2), ("int8, values in int4", 6, 3), ("int4, values in int8", 20, 4)]
 """With as few thread blocks as find room, and a seed."""
@@ -34,6 +36,22 @@ def test_weights_of_few_bits_give_what_their_parts_give(kind: str, num_blocks: i
 
 def one_step(shape: LayersShape, num_blocks: int, factor: float) -> torch.Tensor:
     """Of a layer, `[1, 1, hidden]`."""
-    tensors, caches = random_model(shape, torch.float16, num_layers=1, biased=True)
+    tensors, caches = random_model(shape, HALF, num_layers=1, biased=True)
     tensors.layers[0].norms_before[1].weight[5] *= factor
-    return stepped((tensors, caches), [40], shape, 1, (num_blocks, 232_448), "cpu")[0]
+    return stepped((tensors, caches), [40], shape, 1, (num_blocks, LIMIT), "cpu")[0]
+
+
+@pytest.mark.parametrize("middle", [320, 2112, 4128], ids=["a stage", "a slot and a half", "two slots and a half"])
+@pytest.mark.parametrize("positions", [[40], [40, -1], [3, 300, 16, 0], [15, 16, 17, 90, -1, 0, 50, 64]], ids=len)
+def test_several_rows_of_16_bits_give_what_their_parts_give(middle: int, positions: list[int]) -> None:
+    shape, num_blocks = LayersShape(192, middle, 4, 2, 64, BLOCK_SIZE), 20  # with two units of the stream, or one
+    model = {"num_layers": 2, "normed_heads": True}
+    expected, caches = stepped(random_model(shape, HALF, **model), positions, shape, 1, (num_blocks, LIMIT), "cpu")
+    with kernels_on_cpu(seed=len(positions), num_multiprocessors=num_blocks):
+        found, written = stepped(
+            random_model(shape, HALF, **model), positions, shape, 1, (num_blocks, LIMIT), "cpu"
+        )
+    live = [row for row, position in enumerate(positions) if position >= 0]
+    assert relative_error(found[:, live], expected[:, live]) < 3e-3
+    for layer, wanted in zip(written, caches, strict=True):
+        assert all(relative_error(*parts) < 3e-3 for parts in zip(layer, wanted, strict=True))

@@ -31,9 +31,11 @@ _STAGE_FEATURES = 1024
 _SLOT_BYTES = 2 * _UNIT * (_STAGE_FEATURES + 32) * 2
 _MOST_SLOTS, _FEWEST_SLOTS = 6, 3
 _MOST_INNER = 8192
-"""Inner elements of a row whose input stays in registers."""
+"""Inner elements of a row whose input stays in registers: of all but the way down."""
 _MIDDLE_STEP = 2048
 """Elements of a middle in shared memory come in so many."""
+_MOST_SHARED = 4
+"""Tokens whose middle lies in shared memory."""
 _TILE_TOKENS = 32
 _MOST_TURNS = 4
 """Tiles of a context that a warp attends to, one after another."""
@@ -57,6 +59,8 @@ _PACE = 1600
 """Cycles from one slot that is asked for to the next, at least: a tenth less than an H200's memory takes for it."""
 _WORTH_BYTES = 16
 """What is known of each run of a middle besides its elements."""
+_COPIES = 4
+"""Of what thread blocks publish: fewer ask for the same line of memory, and more have to be written."""
 _SMALL_LAYER = 20_000_000
 """Weights."""
 _SLACK_BYTES = 3072
@@ -199,8 +203,8 @@ def _why_not_whole(shape: LayersShape) -> str:
     for width in (shape.hidden, shape.middle, shape.attended):
         if width % _STEP:
             return f"a width of {width:,} is not a multiple of {_STEP}"
-        if width > _MOST_INNER:
-            return f"a width of {width:,} is more than the {_MOST_INNER:,} that registers hold"
+    if (widest := max(shape.hidden, shape.attended)) > _MOST_INNER:
+        return f"a width of {widest:,} is more than the {_MOST_INNER:,} that registers hold"
     return ""
 
 
@@ -255,9 +259,9 @@ def plan_layers(
     units = -(-shape.hidden // shape.unit // num_multiprocessors)
     if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
         return None
-    copies, copying_warps = 8 if rows <= 2 else 2, 2 if shape.form.few else 1
+    copying_warps = 2 if shape.form.few else 1
     in_flight, pace = _under_way(shape)
-    return LayersPlan(num_multiprocessors, rows, splits, slots, copies, copying_warps, in_flight, pace)
+    return LayersPlan(num_multiprocessors, rows, splits, slots, _COPIES, copying_warps, in_flight, pace)
 
 
 @cache
@@ -297,7 +301,10 @@ def _under_way(shape: LayersShape) -> tuple[int, int]:
 
 
 def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors: int) -> int:
-    """As many that a context is attended to in one turn, a power of two; no more than there is room for."""
+    """As many that a context is attended to in one turn, a power of two; no more than there is room for. Two turns
+    take less than to put splits together, but where weights have few bits: there registers of heads are short."""
+    if not shape.form.few and context_len <= 2 * _NUM_WARPS * _TILE_TOKENS:
+        return 1
     splits = 1
     while (
         splits * _NUM_WARPS * _TILE_TOKENS < context_len
@@ -340,11 +347,11 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
 
 
 def _middle_bytes(shape: LayersShape, rows: int) -> int:
-    """Shared memory for the middle of one token; that of several is in registers."""
+    """Shared memory for the middle; that of many tokens is in registers."""
     elements = _padded(shape.form, shape.middle)
     if shape.form.few:
         return 2 * elements + _WORTH_BYTES * (elements // _run(shape.form))
-    return 2 * _round_up(elements, _MIDDLE_STEP) if rows == 1 else 0
+    return 2 * rows * _round_up(elements, _MIDDLE_STEP) if rows <= _MOST_SHARED else 0
 
 
 def _run(form: WeightForm) -> int:

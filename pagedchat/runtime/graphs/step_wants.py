@@ -148,15 +148,18 @@ def room_at_once(name: str) -> Condition:
 
 # --- one launch for all layers --------------------------------------------------------------------------
 
-_FEWEST_STREAMED, _MOST_STREAMED, _MOST_STREAMED_ALONE = 8_000_000, 56_000_000, 61_000_000
-"""Weights of a layer times rows between which one launch for all layers is faster than a few for each, and of one
-row. Fewer need no ring, and with more the memory is all that counts, or inputs. All layers of Llama-3.2-1B, with 61
-million weights each, take 515 us at 200 tokens."""
+_FEWEST_STREAMED, _MOST_STREAMED = 8_000_000, 61_000_000
+"""Weights of a layer between which one launch for all layers is faster than a few for each. Fewer need no ring, and
+with more the memory is all that counts. All layers of Llama-3.2-1B, with 61 million weights each, take 527 us for
+one row of 300 tokens, 558 for two, 619 for four, 651 for eight; by launches 627, 646, 700 and 717, on an H200."""
 _MOST_STREAMED_FEW_BITS = 220_000_000
 """The same of one row and weights of few bits. Of 218 million 4 bits are 19 % faster, integers of 8 bits 5 % and
 floats of 8 bits 7 %, on an H200."""
 _MOST_CONTEXT_OF_FEW_BITS = 1024
 """Tokens: with 8 billion weights of 4 bits 7 % faster at 824 tokens, and 5 % slower at 1,848."""
+_MOST_CONTEXT = {2: 1024, 4: 1024, 8: 512}
+"""The same of weights of 16 bits, by rows, up to which one launch is faster. Two rows of Llama-3.2-1B take 743 us
+instead of 774 at 900 tokens and 793 instead of 786 at 1,900; four 804 and 827, 888 and 852."""
 
 
 def forms_of_layers(facts: DecodeFacts) -> str:
@@ -189,19 +192,18 @@ def layers_worth_streaming(facts: DecodeFacts) -> str:
 
 def _most_streamed(facts: DecodeFacts) -> int:
     """Weights of a layer."""
-    if facts.setting.forms:
-        return _MOST_STREAMED_FEW_BITS
-    return _MOST_STREAMED_ALONE if facts.rows == 1 else _MOST_STREAMED // facts.rows
+    return _MOST_STREAMED_FEW_BITS if facts.setting.forms else _MOST_STREAMED
 
 
-def short_contexts_of_few_bits(facts: DecodeFacts) -> str:
+def short_contexts(facts: DecodeFacts) -> str:
     """Contexts that few thread blocks attend to in no more time than all would, where little else is left to do."""
-    if not facts.setting.forms or facts.context_len <= _MOST_CONTEXT_OF_FEW_BITS:
+    most = _MOST_CONTEXT_OF_FEW_BITS if facts.setting.forms else _MOST_CONTEXT.get(facts.rows, facts.context_len)
+    if facts.context_len <= most:
         return ""
-    return (
-        f"where weights have few bits, attention to more than {_MOST_CONTEXT_OF_FEW_BITS:,} tokens is faster in a "
-        "launch of its own"
+    which = (
+        "where weights have few bits, attention to" if facts.setting.forms else f"attention of {facts.rows} rows to"
     )
+    return f"{which} more than {most:,} tokens is faster in a launch of its own"
 
 
 def code_for_layers(facts: DecodeFacts) -> str:

@@ -49,6 +49,20 @@ def test_a_launch_fits_into_shared_memory_and_onto_the_gpu(kind: str, num_tokens
     assert plan.num_splits * num_tokens * SHAPES[kind].num_kv_heads <= 132
 
 
+def test_two_turns_of_a_context_are_shorter_than_splits() -> None:
+    plans = [plan_layers(SHAPES["llama"], 2, context_len, *H200) for context_len in (256, 512, 1024, 2048)]
+    assert [plan and plan.num_splits for plan in plans] == [1, 1, 4, 4]
+    few_bits = plan_layers(LLAMA_8B, 1, 512, *H200)
+    assert few_bits is not None
+    assert few_bits.num_splits == 2
+
+
+def test_a_middle_is_as_wide_as_shared_memory_has_room_for() -> None:
+    wide, widest = (replace(SHAPES["qwen3"], middle=middle) for middle in (8960, 40960))
+    assert [plan_layers(wide, num_tokens, 300, *H200) is None for num_tokens in (1, 4, 8)] == [False, False, False]
+    assert [plan_layers(widest, num_tokens, 300, *H200) is None for num_tokens in (1, 4)] == [False, True]
+
+
 @pytest.mark.parametrize("shape", [LLAMA_8B, *FEW_BITS_SHAPES.values()], ids=str)
 def test_weights_of_few_bits_have_a_launch_for_one_row(shape: LayersShape) -> None:
     plan = plan_layers(shape, 1, 900, *H200)
@@ -113,7 +127,7 @@ def test_long_contexts_and_other_numbers_of_rows_have_no_launch() -> None:
         ({"block_size": 64}, "64 slots"),
         ({"num_heads": 34}, "17 query heads"),
         ({"hidden": 900}, "not a multiple of 32"),
-        ({"middle": 14336}, "14,336 is more than the 8,192"),
+        ({"num_heads": 68, "num_kv_heads": 17, "hidden": 12288}, "12,288 is more than the 8,192"),
     ],
 )
 def test_a_width_without_code_is_named(changes: dict[str, int], words: str) -> None:

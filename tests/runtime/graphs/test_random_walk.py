@@ -196,10 +196,11 @@ def forcings(family: str, device: str, kind: CacheKind | None) -> Iterator[tuple
             {(CLUSTERS_SCREENED, 1), (CLUSTERS, 1)} if family == "opt" else set()
         )  # not with two heads to a KV head
         yield set(KINDS), alone | {
-            (SCREENED, 2), (ONE_LAUNCH, 2), (ONE_LAUNCH, 4), (FUSED, 8), (WARPGROUPS, 16), (WARPGROUPS, 64),
+            (SCREENED, 2), (ONE_LAUNCH, 2), (ONE_LAUNCH, 4), (LAYERS if family in GATED else FUSED, 8),
+            (WARPGROUPS, 16), (WARPGROUPS, 64),
         }  # fmt: skip
     if family in GATED and kind is None:
-        yield KINDS - set(WHOLE_STEPS), {(LAYERS, 1), (LAYERS, 2), (FUSED, 4), (FUSED, 8)}
+        yield KINDS - set(WHOLE_STEPS), {(LAYERS, rows) for rows in (1, 2, 4, 8)}
     yield (
         KINDS - {*WHOLE_STEPS, LAYERS},
         {(FUSED, rows) for rows in (1, 2, 4, 8)} | {(WARPGROUPS, 16), (WARPGROUPS, 64)},

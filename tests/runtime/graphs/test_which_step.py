@@ -63,11 +63,11 @@ smollm-135m   sm_90   bfloat16  SSooffwwwwwwwl  ooooffwwwwwwwl
 smollm-135m   sm_100  bfloat16  SSooffffllllll  ooooffffllllll
 qwen2.5-0.5b  sm_75   bfloat16  llllllllllllll  llllllllllllll
 qwen2.5-0.5b  sm_80   bfloat16  ffffffffllllll  ffffffffllllll
-qwen2.5-0.5b  sm_90   bfloat16  aaffffwwwwwwwl  aaffffwwwwwwwl
+qwen2.5-0.5b  sm_90   bfloat16  aafafawwwwwwwl  aafafawwwwwwwl
 qwen3-1.7b    -       float16   ffffffffllllll  ffffffffllllll
 qwen3-1.7b    sm_75   bfloat16  llllllllllllll  llllllllllllll
 qwen3-1.7b    sm_80   bfloat16  ffffffffllllll  ffffffffllllll
-qwen3-1.7b    sm_90   bfloat16  afffffwwwwwwwl  afffffwwwwwwwl
+qwen3-1.7b    sm_90   bfloat16  aafafawwwwwwwl  aafafawwwwwwwl
 gemma-2-2b    sm_90   bfloat16  ffffffwwwwwwwl  ffffffwwwwwwwl
 gemma-3-1b    sm_90   bfloat16  ffffffwwwwwwwl  ffffffwwwwwwwl
 gpt2          sm_90   float16   ffffffwwwwwwwl  ffffffwwwwwwwl
@@ -103,7 +103,16 @@ def test_what_speaks_against_one_launch_for_all_layers() -> None:
     """The fused chain serves instead."""
     qwen, llama, gemma = (config_of(name) for name in ("qwen2.5-0.5b", "llama-3.1-8b", "gemma-2-2b"))
     for asked, words in (
-        (facts(setting(qwen, "sm_90"), 3), "from 3 rows on other products are faster"),
+        (facts(setting(qwen, "sm_90"), 9), "from 9 rows on other products are faster"),
+        (facts(setting(qwen, "sm_90"), 3), "no room for 3 rows of 512 tokens"),
+        (
+            replace(facts(setting(qwen, "sm_90"), 2), context_len=2048),
+            "attention of 2 rows to more than 1,024 tokens",
+        ),
+        (
+            replace(facts(setting(qwen, "sm_90"), 8), context_len=1024),
+            "attention of 8 rows to more than 512 tokens",
+        ),
         (facts(setting(qwen, "sm_80"), 1), "bulk copies exist from sm_90 on"),
         (facts(setting(llama, "sm_90"), 1), "not faster for 218,103,808 weights of a layer and 1 rows"),
         (facts(setting(gemma, "sm_90"), 1), "its norms come before and behind each half of a layer"),
