@@ -82,7 +82,8 @@ def test_layers_of_a_size_for_it_are_one_launch(family: str, monkeypatch: pytest
     monkeypatch.setattr(step_wants, "_FEWEST_STREAMED", 0)
     store = make_store(family, torch.float16, "sm_90")
     store._without_trust = frozenset(WHOLE_STEPS)
-    for bucket, kind in ((Bucket(1, 512), LayersStep), (Bucket(2, 512), LayersStep), (Bucket(8, 512), FusedStep)):
+    kinds = {Bucket(rows, 512): LayersStep for rows in (1, 2, 4, 8)}
+    for bucket, kind in (kinds | {Bucket(8, 1024): FusedStep, Bucket(3, 512): FusedStep}).items():
         assert type(store._step(bucket, "greedy")) is kind
 
 
