@@ -302,7 +302,7 @@ def _under_way(shape: LayersShape) -> tuple[int, int]:
 
 def _splits(shape: LayersShape, rows: int, context_len: int, num_multiprocessors: int) -> int:
     """As many that a context is attended to in one turn, a power of two; no more than there is room for. Two turns
-    take less than to put splits together, but where weights have few bits: there registers of heads are short."""
+    take less than to put splits together, but where weights have few bits: there they take more."""
     if not shape.form.few and context_len <= 2 * _NUM_WARPS * _TILE_TOKENS:
         return 1
     splits = 1
