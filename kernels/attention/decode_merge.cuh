@@ -151,40 +151,42 @@ struct Partials {
 
 constexpr int PARTS_AT_ONCE = 8;  // under way: each time takes as long as an answer of the L2 cache
 
-// Merges the `num_parts` partials of `num_rows` rows and writes them; `output_of(row)` says where to,
-// `slot_of(row)` where from. All threads of the thread block take part: where they are more than there are pieces,
-// several merge every so many-th part of one piece, and the first of them puts that together.
-template <typename SlotOf, typename OutputOf>
+// Merges the `num_parts` partials of `num_rows` rows, of MOST_ROWS at most, and writes them; `output_of(row)` says
+// where to, `slot_of(row)` where from. All threads of the thread block take part: where they are more than there
+// are pieces, several merge every so many-th part of one piece, and the first of them puts that together.
+template <int MOST_ROWS, typename SlotOf, typename OutputOf>
 __device__ __forceinline__ void merge_parts(const Partials& partials, int num_parts, int num_rows, SlotOf slot_of,
                                             OutputOf output_of) {
-  __shared__ Piece shares[NUM_THREADS];
+  constexpr int MOST_PIECES = MOST_ROWS * ROW_PIECES,
+                SHARERS = NUM_THREADS < MOST_PIECES ? 1 : NUM_THREADS / MOST_PIECES;
+  __shared__ Piece shares[SHARERS == 1 ? 1 : NUM_THREADS];
   const int num_pieces = num_rows * ROW_PIECES;
-  const int num_sharers = max(1, NUM_THREADS / num_pieces);
-  const int sharer = num_sharers == 1 ? 0 : threadIdx.x / num_pieces;
-  const int first = num_sharers == 1 ? threadIdx.x : threadIdx.x % num_pieces;
-  for (int i = first; i < num_pieces; i += NUM_THREADS) {
+  const int sharer = SHARERS == 1 ? 0 : threadIdx.x / MOST_PIECES;
+  const int first = SHARERS == 1 ? threadIdx.x : threadIdx.x % MOST_PIECES;
+  for (int i = first; sharer < SHARERS && i < num_pieces; i += NUM_THREADS) {
     const int row = i / ROW_PIECES, index = i % ROW_PIECES;
     Piece merged;
-    for (int part = sharer; part < num_parts; part += PARTS_AT_ONCE * num_sharers) {
+    for (int part = sharer; part < num_parts; part += PARTS_AT_ONCE * SHARERS) {
       Piece loaded[PARTS_AT_ONCE];
 #pragma unroll
       for (int k = 0; k < PARTS_AT_ONCE; k++) {
-        const int other = part + k * num_sharers;
+        const int other = part + k * SHARERS;
         if (other < num_parts) loaded[k] = partials.load(slot_of(row), other, index);
       }
 #pragma unroll
       for (int k = 0; k < PARTS_AT_ONCE; k++) merged.merge(loaded[k]);
     }
-    if (num_sharers == 1) {
+    if (SHARERS == 1) {
       write_piece(output_of(row), index, merged);
     } else {
       shares[threadIdx.x] = merged;
     }
   }
-  if (num_sharers == 1) return;
+  if (SHARERS == 1) return;
   __syncthreads();
   if (threadIdx.x >= num_pieces) return;
   Piece merged = shares[threadIdx.x];
-  for (int s = 1; s < num_sharers; s++) merged.merge(shares[s * num_pieces + threadIdx.x]);
+#pragma unroll
+  for (int s = 1; s < SHARERS; s++) merged.merge(shares[s * MOST_PIECES + threadIdx.x]);
   write_piece(output_of(threadIdx.x / ROW_PIECES), threadIdx.x % ROW_PIECES, merged);
 }

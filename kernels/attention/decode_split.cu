@@ -22,6 +22,7 @@
 #define INPUT_IS_FRESH 1  // what is written here must not be read as if nobody wrote it
 #endif
 
+#include "attention/decode_gather.cuh"
 #include "attention/decode_merge.cuh"
 #if CACHE_KIND
 #include "cache/byte_heads.cuh"
@@ -105,6 +106,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     int64 output_token_stride, int64 output_head_stride,  // elements
     int tiles_per_split, int shared_tiles_per_split, int sliding_window, float scale, float cap) {
   __shared__ BlockShared<ROWS_STORED, ROWS> shared;
+#if GATHERS
+  __shared__ Gathered<ROWS_STORED * ROW_PIECES> gathered;
+  const bool gathers = cluster_size() > 1;
+  if (gathers) gathered.announce();
+#endif
   const int seq = blockIdx.z, split = blockIdx.x;
   const int kv_head = blockIdx.y / ROW_BLOCKS, row_block = blockIdx.y % ROW_BLOCKS;
   const int num_heads = num_kv_heads * GROUP_SIZE;
@@ -163,7 +169,12 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     if (row >= num_rows) return nullptr;
     return query + seq * query_token_stride + (first_head + row) * query_head_stride;
   });
-  if (split >= num_splits) return;
+  if (split >= num_splits) {
+#if GATHERS
+    if (gathers) wait_for_cluster();
+#endif
+    return;
+  }
   const int shared_parts = shared_len > 0 ? ceil_div(ceil_div(shared_len, TILE_TOKENS), shared_tiles_per_split) : 0;
 
 #if ALIBI
@@ -189,6 +200,18 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   warp.finish();
   share_states(warp, shared);
 
+#if GATHERS
+  if (gathers) wait_for_cluster();  // everybody has begun, and can be sent something
+  if (gathers && num_splits > 1) {
+    gathered.send(split, num_splits, num_rows * ROW_PIECES,
+                  [&](int i) { return block_piece(shared, i / ROW_PIECES, i % ROW_PIECES); });
+    wait_for_previous_kernel();
+    gathered.merge(split, num_splits, num_rows * ROW_PIECES, [&](int i, const Piece& piece) {
+      write_piece(output_of(i / ROW_PIECES), i % ROW_PIECES, piece);
+    });
+    return;
+  }
+#endif
   const int num_parts = shared_parts + num_splits;
   const Partials partials{partial_output, partial_state, max_parts};
   if (num_splits == 1) {
@@ -216,5 +239,5 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   if (!shared.is_last) return;
   __threadfence();
   wait_for_previous_kernel();
-  merge_parts(partials, num_parts, num_rows, slot_of, output_of);
+  merge_parts<ROWS_STORED>(partials, num_parts, num_rows, slot_of, output_of);
 }

@@ -30,6 +30,13 @@ __device__ __forceinline__ void announce_to_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
+// Thread blocks of this cluster along x, where a launch says how many.
+__device__ __forceinline__ int cluster_size() {
+  uint32 size;
+  asm("mov.u32 %0, %cluster_nctaid.x;" : "=r"(size));
+  return size;
+}
+
 // Where `own`, in the shared memory of this thread block, lies in that of another one.
 __device__ __forceinline__ uint32 address_in(const void* own, int rank) {
   const uint32 address = static_cast<uint32>(__cvta_generic_to_shared(own));

@@ -16,6 +16,8 @@ _CONFIG = "IIIIIIIxxxxQQQ"
 """`CUlaunchConfig`: grid (3), thread block (3), dynamic shared memory, stream, attributes, how many attributes."""
 _OVERLAP_ATTRIBUTE = struct.pack("IxxxxI60x", 6, 1)
 """`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION` = 1 as a `CUlaunchAttribute`."""
+_CLUSTER = struct.Struct("IxxxxIII52x")
+"""`CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`: 4, and thread blocks of a cluster (3)."""
 _COOPERATIVE_ATTRIBUTE = struct.pack("IxxxxI60x", 2, 1)
 """`CU_LAUNCH_ATTRIBUTE_COOPERATIVE` = 1, likewise."""
 
@@ -46,9 +48,15 @@ class Frame:
         self.attributes = ctypes.addressof(self._overlap)
         self._cooperative = ctypes.create_string_buffer(_COOPERATIVE_ATTRIBUTE, len(_COOPERATIVE_ATTRIBUTE))
         self.cooperative = ctypes.addressof(self._cooperative)
+        self._clustered = ctypes.create_string_buffer(bytes(_CLUSTER.size) + _OVERLAP_ATTRIBUTE)
         addresses = [self.config + offset for offset in layout.offsets]
         self._pointers = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         self.parameters = ctypes.addressof(self._pointers)
+
+    def in_clusters(self, cluster: int) -> int:
+        """Two attributes: clusters of so many thread blocks along x, and overlap, which may be left out."""
+        _CLUSTER.pack_into(self._clustered, 0, 4, cluster, 1, 1)
+        return ctypes.addressof(self._clustered)
 
 
 def _code(entry: str, position: int, arg: Argument, size: int) -> str:

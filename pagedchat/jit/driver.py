@@ -13,6 +13,9 @@ from pagedchat.errors import KernelError
 from pagedchat.jit.architecture import architecture_of
 from pagedchat.jit.packages import packages_missing
 
+_PORTABLE_CLUSTER = 8
+"""Thread blocks of a cluster that every GPU with clusters has; larger ones have to be asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -140,7 +143,7 @@ class Function:
         return int(count)
 
     def active_clusters(self, cluster: int, block_threads: int, shared_bytes: int = 0) -> int:
-        """Clusters of `cluster` such thread blocks that fit on the device at a time."""
+        """Clusters of `cluster` such thread blocks that fit on the device at a time; 0: it has none so large."""
         driver = _driver()
         dimension = driver.CUlaunchAttribute()
         dimension.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -151,7 +154,13 @@ class Function:
         config.blockDimX, config.blockDimY, config.blockDimZ = block_threads, 1, 1
         config.sharedMemBytes = shared_bytes
         config.attrs, config.numAttrs = [dimension], 1
-        (count,) = _call("cuOccupancyMaxActiveClusters", self._handle, config)
+        try:
+            if cluster > _PORTABLE_CLUSTER:
+                self.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+            with primary_context(self.device_index):
+                (count,) = _call("cuOccupancyMaxActiveClusters", self._handle, config)
+        except KernelError:
+            return 0
         return int(count)
 
 

@@ -40,6 +40,7 @@ class Kernel:
         self._frames: list[Frame] = []
         self._shared_limit = 48 * 1024
         self._prefers_shared = False
+        self._active_clusters: dict[tuple[int, int, int], int] = {}
         self.entry = entry
         self.num_registers = self._function.attribute("NUM_REGS")
         self.shared_bytes = self._function.attribute("SHARED_SIZE_BYTES")
@@ -58,6 +59,7 @@ class Kernel:
         shared_bytes: int = 0,
         overlap: bool = False,
         cooperative: bool = False,
+        cluster: int = 1,
     ) -> None:
         """Launch; returns before the kernel has run. An empty grid does nothing.
 
@@ -70,6 +72,8 @@ class Kernel:
             overlap: may start before the previous kernel of the stream ends; the kernel waits by itself
                 (`griddepcontrol.wait`, sm_90) before it reads what that one writes.
             cooperative: all thread blocks run at the same time, or none; not together with `overlap`.
+            cluster: thread blocks along x that run at the same time and reach each other's shared memory (sm_90),
+                of a kernel that does not say so itself; more than eight only after `active_clusters` was asked.
 
         Raises:
             KernelError: the driver refuses, or the arguments do not fit the kernel's parameters.
@@ -84,7 +88,9 @@ class Kernel:
             frame = self._new_frame(args)
         try:
             attribute = frame.cooperative if cooperative else frame.attributes
-            num_attributes = overlap or cooperative
+            num_attributes = int(overlap or cooperative)
+            if cluster > 1:
+                attribute, num_attributes = frame.in_clusters(cluster), 1 + int(overlap)
             frame.pack(
                 frame.buffer, 0, gx, gy, gz, bx, by, bz, shared_bytes, stream, attribute, num_attributes, *args
             )
@@ -132,7 +138,10 @@ class Kernel:
 
     def active_clusters(self, cluster: int, block_threads: int, shared_bytes: int = 0) -> int:
         """Clusters of `cluster` such thread blocks that fit on the device at a time; see `allow_shared`."""
-        return self._function.active_clusters(cluster, block_threads, shared_bytes)
+        key = cluster, block_threads, shared_bytes
+        if key not in self._active_clusters:
+            self._active_clusters[key] = self._function.active_clusters(*key)
+        return self._active_clusters[key]
 
     def _new_frame(self, args: Sequence[Argument]) -> Frame:
         if self._layout is None:

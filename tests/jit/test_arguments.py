@@ -40,6 +40,14 @@ def test_frames_of_one_layout_share_no_memory() -> None:
     assert second.buffer.raw == bytes(len(second.buffer))
 
 
+@pytest.mark.parametrize("cluster", [2, 16])
+def test_clusters_come_first_and_overlap_may_be_left_out(cluster: int) -> None:
+    frame = Frame(Layout("k", PARAMETERS, ARGS))
+    raw = ctypes.string_at(frame.in_clusters(cluster), 144)
+    assert struct.unpack_from("=IxxxxIII", raw) == (4, cluster, 1, 1)
+    assert raw[72:] == ctypes.string_at(frame.attributes, 72)
+
+
 def test_kernel_without_parameters_can_be_described() -> None:
     assert len(packed(Frame(Layout("k", [], ())), ())) >= CONFIG_BYTES
 

@@ -65,6 +65,10 @@ class EmulatedKernel:
     def prefer_shared(self) -> None:
         """Nothing: a CPU does not divide its memory."""
 
+    def active_clusters(self, _cluster: int, _block_threads: int, _shared_bytes: int = 0) -> int:
+        """As many as anybody wants."""
+        return 1 << 20
+
     def launch(
         self,
         grid: Size,
@@ -75,6 +79,7 @@ class EmulatedKernel:
         shared_bytes: int = 0,
         overlap: bool = False,
         cooperative: bool = False,
+        cluster: int = 1,
     ) -> None:
         """Run it to its end. An empty grid does nothing.
 
@@ -86,6 +91,7 @@ class EmulatedKernel:
             shared_bytes: dynamic shared memory; more than 48 KiB need `allow_shared` once.
             overlap: not used, launches come one after another.
             cooperative: all thread blocks run at the same time, otherwise a few.
+            cluster: thread blocks of a cluster along x, of a kernel that does not say so itself.
 
         Raises:
             KernelFaultError: the kernel did what it may not, or its threads wait for each other for ever.
@@ -100,7 +106,8 @@ class EmulatedKernel:
             raise KernelError(f"Kernel {self.entry} was not allowed {shared_bytes} bytes of shared memory.")
         frame = Frame(Layout(self.entry, self._parameters, args))
         frame.pack(frame.buffer, 0, *sizes[0], *sizes[1], shared_bytes, stream, 0, 0, *args)
-        shape = (ctypes.c_uint * 10)(*sizes[0], *sizes[1], self._cluster, shared_bytes, cooperative, self.seed)
+        cluster = max(cluster, self._cluster)
+        shape = (ctypes.c_uint * 10)(*sizes[0], *sizes[1], cluster, shared_bytes, cooperative, self.seed)
         with _one_at_a_time:
             fault = self._launch(ctypes.c_void_p(frame.parameters), shape)
         self.num_launches += 1

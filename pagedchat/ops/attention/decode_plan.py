@@ -1,7 +1,7 @@
 """How a decode kernel's sequences are split over the grid. Arithmetic only."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 TILE_TOKENS = 32
@@ -24,6 +24,13 @@ _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
 _CROWD_LENS, _CROWD_SEQS = range(1025, 4097), 8
 """Tokens of the longest of a crowd whose splits were measured, and sequences in it, at least."""
 _NARROW_HEAD = 64
+MOST_GATHERED = 16
+"""Thread blocks of a cluster, which gather their parts in shared memory: kernels/attention/decode_gather.cuh."""
+_IN_CLUSTERS = {2: 0.95, 4: 0.9, 8: 0.9, 16: 0.84}
+"""Share of the thread blocks that a GPU holds at a time which it holds as clusters of so many: what is left over of
+the multiprocessors of each part of it (GPC) has none. As an H200 says, one part of which has fewer than ten."""
+_IN_SMALL_CLUSTERS, _IN_LARGE_CLUSTERS = 0.75, 0.5
+"""The same for other sizes, up to eight and beyond."""
 MAX_SHARED_BYTES = 44 << 10
 """Static shared memory for the outputs of a thread block's warps; other things take some of the 48 KiB."""
 
@@ -82,6 +89,8 @@ class SplitPlan:
     is_even: bool = False
     """Whether every sequence that is long enough is shared out among all of them, the longest or not. Each has to
     know its length before it looks for its blocks, which takes some 0.3 us."""
+    gathers: bool = False
+    """Whether the thread blocks of a sequence are to be a cluster, if the GPU has room for all at a time."""
 
 
 def plan_split(
@@ -92,6 +101,7 @@ def plan_split(
     num_multiprocessors: int,
     *,
     any_lengths: bool = False,
+    clusters: bool = False,
 ) -> SplitPlan:
     """Split so that all multiprocessors work, in waves that are full.
 
@@ -102,14 +112,17 @@ def plan_split(
         num_tokens: of all together.
         num_multiprocessors: of the GPU.
         any_lengths: whether `max_len` and `num_tokens` are what they may be, and not what they are.
+        clusters: whether the GPU has them (sm_90).
     """
     # To whole tiles, and three digits of the total: the same plan for some steps, found in the cache.
     max_tiles, digits = max(1, -(-max_len // TILE_TOKENS)), max(0, len(str(num_tokens)) - 3)
     total = min(round(num_tokens, -digits), num_seqs * max_tiles * TILE_TOKENS)
-    plan = split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, num_multiprocessors)
-    if not any_lengths:
-        return plan
-    return _split_for_crowd(shape, num_seqs, max_tiles) or _evenly(plan, max_tiles)
+    crowd = _split_for_crowd(shape, num_seqs, max_tiles) if any_lengths else None
+    if crowd is not None:
+        columns = num_seqs * shape.num_kv_heads * shape.row_blocks
+        return replace(crowd, gathers=clusters and _gathers(shape, crowd, columns, num_multiprocessors))
+    costs = IN_STEPS if any_lengths else ALONE
+    return split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, num_multiprocessors, costs, clusters=clusters)
 
 
 def _split_for_crowd(shape: DecodeShape, num_seqs: int, max_tiles: int) -> SplitPlan | None:
@@ -131,67 +144,152 @@ def _split_for_crowd(shape: DecodeShape, num_seqs: int, max_tiles: int) -> Split
     return SplitPlan(4, 16, 4, is_even=True) if columns <= 512 else None
 
 
-@lru_cache(maxsize=4096)
-def _evenly(plan: SplitPlan, max_tiles: int) -> SplitPlan:
-    """For sequences that are mostly shorter than the longest, which must not be what all others wait for."""
-    if max_tiles * TILE_TOKENS < _UNEVEN_LEN:
-        return plan
-    num_splits = max(plan.num_splits, min(_UNEVEN_SPLITS, max_tiles // _UNEVEN_TILES))
-    fewest = max(plan.num_warps, min(_UNEVEN_TILES, -(-max_tiles // num_splits)))
-    return SplitPlan(plan.num_warps, fewest, num_splits, is_even=True)
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Microseconds that parts of a launch take; see `_estimate`."""
+
+    launch: float
+    wave: float
+    turn: float
+    """Of a warp that waits for a tile by itself; with each busy warp it is longer by `crowding`."""
+    crowding: float
+    terabytes_s: float
+    power: float
+    """How waiting and reading overlap: their sum with 1, the longer of them with many."""
+    merging: float
+    merging_part: float
+    gathering: float
+    """In place of merging, in a cluster."""
+    gathering_part: float
+    gathering_round: float
+    """For the pieces that a thread sends."""
+    gathering_block: float
+    """For each thread block that a multiprocessor has."""
+    hidden_turns: float
+    """Whose tiles are on their way before the launch has all it waits for."""
+    lengths: tuple[float, ...] = (1.0,)
+    """Times the mean: for which a plan is to be good, where lengths are only known to be below a limit."""
+
+
+ALONE = Costs(1.482, 1.247, 0.897, 0.0863, 4.5, 2.412, 1.603, 0.0243, 0.3, 0.04, 0.4, 0.0, 0.0)
+"""These fit 444 timings on an H200 (1 to 256 sequences of 64 to 32768 tokens, heads of 64 and 128); the plans that
+are picked among those are 0.6 % slower than the best on average, 8 % at worst. Those of clusters were chosen with
+4,648 timings of 294 shapes (1 to 32 sequences of 96 to 8192 tokens): 1.8 % and 19 %."""
+IN_STEPS = Costs(0.0, 0.85, 1.21, 0.038, 5.49, 2.64, 1.367, 0.05, 0.05, 0.05, 0.66, 0.14, 0.465, (0.8, 1.0, 1.3))
+"""Chosen with 4,032 timings there of whole layers of four models, of one over fp8 too (1 to 32 sequences of 100 to
+30000 tokens): layers take 0.5 % longer than with the best plan on average, 5 % at worst."""
 
 
 @lru_cache(maxsize=4096)
 def split_for(
-    shape: DecodeShape, num_seqs: int, max_len: int, num_tokens: int, num_multiprocessors: int
+    shape: DecodeShape,
+    num_seqs: int,
+    max_len: int,
+    num_tokens: int,
+    num_multiprocessors: int,
+    costs: Costs = ALONE,
+    *,
+    clusters: bool = False,
 ) -> SplitPlan:
     """See `plan_split`: the plan that is estimated to take the least time."""
     tiles = max(1, -(-max_len // TILE_TOKENS))
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
-    num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
+    is_even = len(costs.lengths) > 1 and max_len >= _UNEVEN_LEN
+    fewest = min(_UNEVEN_SPLITS, tiles // _UNEVEN_TILES) if is_even and num_seqs > 1 else 1
     best, least = SplitPlan(NUM_WARPS[0], tiles, 1), float("inf")
     for num_warps in (*NUM_WARPS, BYTE_WARPS):
         resident = shape.resident_thread_blocks(num_warps)
         if resident == 0:
             continue
-        for wanted in _split_counts(tiles, columns, resident * num_multiprocessors):
-            plan = SplitPlan(num_warps, -(-tiles // wanted), -(-tiles // -(-tiles // wanted)))
-            filled = max(columns, -(-plan.num_splits * columns * num_tokens // max(1, num_seqs * max_len)))
-            time = _estimate(shape, plan, filled, num_bytes, resident, num_multiprocessors)
+        for wanted in _split_counts(tiles, columns, resident * num_multiprocessors, fewest):
+            plan = _evenly(num_warps, tiles, wanted) if is_even else SplitPlan(num_warps, *_in_runs(tiles, wanted))
+            plan = replace(plan, gathers=clusters and _gathers(shape, plan, columns, num_multiprocessors))
+            load = _Load(num_seqs, columns, max_len, resident, num_multiprocessors)
+            tokens = (min(num_seqs * max_len, int(num_tokens * times)) for times in costs.lengths)
+            time = sum(_estimate(shape, plan, load, each, costs) for each in tokens)
             if time < least:
                 best, least = plan, time
     return best
 
 
-def _split_counts(tiles: int, columns: int, slots: int) -> Iterator[int]:
-    """One split, and some that fill a wave of `slots` thread blocks up to three times, by steps of an eighth."""
-    count, most = 1, min(tiles, max(1, 3 * slots // columns))
+def _in_runs(tiles: int, wanted: int) -> tuple[int, int]:
+    """Tiles of a thread block, and how many thread blocks they make, about as many as are wanted."""
+    per_split = -(-tiles // wanted)
+    return per_split, -(-tiles // per_split)
+
+
+def _evenly(num_warps: int, tiles: int, num_splits: int) -> SplitPlan:
+    """For sequences that are mostly shorter than the longest, which must not be what all others wait for."""
+    per_split = max(num_warps, min(_UNEVEN_TILES, -(-tiles // num_splits)))
+    return SplitPlan(num_warps, per_split, num_splits, is_even=True)
+
+
+def _gathers(shape: DecodeShape, plan: SplitPlan, columns: int, num_multiprocessors: int) -> bool:
+    """Whether clusters of a sequence's thread blocks are likely to fit on the GPU at a time, all of them."""
+    size = plan.num_splits
+    if not 1 < size <= MOST_GATHERED:
+        return False
+    share = _IN_CLUSTERS.get(size, _IN_SMALL_CLUSTERS if size <= 8 else _IN_LARGE_CLUSTERS)
+    return size * columns <= share * shape.resident_thread_blocks(plan.num_warps) * num_multiprocessors
+
+
+def _split_counts(tiles: int, columns: int, slots: int, fewest: int) -> Iterator[int]:
+    """From the fewest on, some that fill a wave of `slots` thread blocks up to thrice, by steps of an eighth."""
+    count, most = fewest, min(tiles, max(fewest, 3 * slots // columns))
     while count <= most:
         yield count
         count += max(1, count // 8)
 
 
-def _estimate(
-    shape: DecodeShape,
-    plan: SplitPlan,
-    num_thread_blocks: int,
-    num_bytes: int,
-    resident: int,
-    num_multiprocessors: int,
-) -> float:
-    """Microseconds: a launch, waves of thread blocks that wait for tile after tile, and the time of the memory.
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What is to be done, and where."""
 
-    The constants fit 444 timings on an H200 (1 to 256 sequences of 64 to 32768 tokens, heads of 64 and 128);
-    the plans that it picks among those are 0.6 % slower than the best on average, 8 % at worst.
-    """
-    waves = -(-num_thread_blocks // (resident * num_multiprocessors))
-    turns = -(-plan.tiles_per_split // plan.num_warps)
-    busy_warps = min(resident, -(-num_thread_blocks // num_multiprocessors)) * plan.num_warps
-    turn = 0.897 * (1 + 0.0863 * busy_warps * shape.head_size * shape.element_bytes / 128)
-    waiting = waves * (1.247 + turn * turns)
-    reading = num_bytes / 4.5e6
-    merging = 1.603 + 0.0243 * plan.num_splits if plan.num_splits > 1 else 0.0
-    return 1.482 + merging + float((waiting**2.412 + reading**2.412) ** (1 / 2.412))
+    num_seqs: int
+    columns: int
+    """KV heads of all sequences, and thread blocks that share the heads of one."""
+    max_len: int
+    resident: int
+    num_multiprocessors: int
+
+    def thread_blocks(self, plan: SplitPlan, num_tokens: int) -> int:
+        """That have something to do; of shared out sequences all."""
+        most = plan.num_splits * self.columns
+        if plan.is_even:
+            return most
+        return max(self.columns, -(-most * num_tokens // max(1, self.num_seqs * self.max_len)))
+
+    def tiles(self, plan: SplitPlan, num_tokens: int) -> int:
+        """Of a thread block."""
+        if not plan.is_even:
+            return plan.tiles_per_split
+        each = -(-num_tokens // (self.num_seqs * TILE_TOKENS))
+        return max(plan.tiles_per_split, -(-each // plan.num_splits))
+
+
+def _estimate(shape: DecodeShape, plan: SplitPlan, load: _Load, num_tokens: int, costs: Costs) -> float:
+    """Microseconds: a launch, waves of thread blocks that wait for tile after tile, and the time of the memory."""
+    num_thread_blocks = load.thread_blocks(plan, num_tokens)
+    waves = -(-num_thread_blocks // (load.resident * load.num_multiprocessors))
+    turns = -(-load.tiles(plan, num_tokens) // plan.num_warps)
+    on_one = min(load.resident, -(-num_thread_blocks // load.num_multiprocessors))
+    crowd = on_one * plan.num_warps * shape.head_size * shape.element_bytes / 128
+    turn = costs.turn * (1 + costs.crowding * crowd)
+    waiting = waves * costs.wave + turn * (waves * turns - costs.hidden_turns)
+    num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
+    reading = num_bytes / (1e6 * costs.terabytes_s)
+    both = float((waiting**costs.power + reading**costs.power) ** (1 / costs.power))
+    return costs.launch + _merging(shape, plan, on_one, costs) + both
+
+
+def _merging(shape: DecodeShape, plan: SplitPlan, on_one: int, costs: Costs) -> float:
+    if plan.num_splits == 1:
+        return 0.0
+    if not plan.gathers:
+        return costs.merging + costs.merging_part * plan.num_splits
+    rounds = -(-shape.rows * shape.head_size // (4 * 32 * plan.num_warps))
+    each = costs.gathering_part * plan.num_splits + costs.gathering_round * rounds
+    return costs.gathering + each + costs.gathering_block * on_one
 
 
 def own_len(seq_len: int, shared_len: int) -> int:
@@ -240,9 +338,8 @@ def plan_shared(
     row_blocks = _most_row_blocks(shape, num_seqs, max_group_size, num_groups)
     grid_heads = shape.num_kv_heads * row_blocks
     shared = _plan_prefix(max_shared_len, grid_heads, num_multiprocessors)
-    own = _plan_own(shape, num_seqs, max_own_len, num_multiprocessors)
-    tiles = max(1, -(-max_own_len // TILE_TOKENS))
-    return SharedPlan(shared, grid_heads, _evenly(own, tiles) if any_lengths else own)
+    costs = IN_STEPS if any_lengths else ALONE
+    return SharedPlan(shared, grid_heads, _plan_own(shape, num_seqs, max_own_len, num_multiprocessors, costs))
 
 
 def _most_row_blocks(shape: DecodeShape, num_seqs: int, max_group_size: int, num_groups: int) -> int:
@@ -264,9 +361,11 @@ def _plan_prefix(max_shared_len: int, columns: int, num_multiprocessors: int) ->
     return SplitPlan(PREFIX_WARPS, per_split, -(-tiles // per_split))
 
 
-def _plan_own(shape: DecodeShape, num_seqs: int, max_own_len: int, num_multiprocessors: int) -> SplitPlan:
+def _plan_own(
+    shape: DecodeShape, num_seqs: int, max_own_len: int, num_multiprocessors: int, costs: Costs
+) -> SplitPlan:
     tiles = max(1, -(-max_own_len // TILE_TOKENS))
     columns = num_seqs * shape.num_kv_heads * shape.row_blocks
     if tiles <= SHORT_TILES and columns >= 2 * num_multiprocessors:
         return SplitPlan(OWN_WARPS, tiles, 1)
-    return split_for(shape, num_seqs, max_own_len, num_seqs * max_own_len, num_multiprocessors)
+    return split_for(shape, num_seqs, max_own_len, num_seqs * max_own_len, num_multiprocessors, costs)

@@ -4,6 +4,8 @@ PagedAttention (Kwon et al. 2023, arXiv 2309.06180) with the split of flash-deco
 cache layout of `ops.cache.layout`. 16-bit element types; `decode_simt` does the others.
 """
 
+from math import prod
+
 import torch
 
 from pagedchat.jit.driver import gpu
@@ -61,7 +63,10 @@ def launch_split(
     longest = min(max_seq_len, window + TILE_TOKENS) if window else max_seq_len
     total = num_seqs * longest if num_tokens is None else min(num_tokens, num_seqs * longest)
     num_multiprocessors = gpu(query.device.index).num_multiprocessors
-    plan = plan_split(shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths)
+    clusters = can_overlap(query.device)  # the same GPUs have both
+    plan = plan_split(
+        shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths, clusters=clusters
+    )
     partial = partial_states(query, plan.num_splits)
     launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
 
@@ -142,10 +147,15 @@ def launch_on_splits(
         f32(options.scale),
         f32(options.cap or 0.0),
     )
+    grid, num_threads = (num_splits, grid_heads, num_seqs), 32 * plan.num_warps
+    gathers = plan.gathers and early and shared_lens is None
+    if gathers:  # a cluster waits until there is room for all of it, and the next one until that has ended
+        gathers = num_splits * kernel.active_clusters(num_splits, num_threads) >= prod(grid)
     kernel.launch(
-        (num_splits, grid_heads, num_seqs),
-        32 * plan.num_warps,
+        grid,
+        num_threads,
         args,
         stream=stream_of(query),
         overlap=(overlap or shared_lens is not None) and early,
+        cluster=num_splits if gathers else 1,
     )

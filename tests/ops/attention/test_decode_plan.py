@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagedchat.ops.attention.decode_plan import TILE_TOKENS, DecodeShape, plan_split, split_for
+from pagedchat.ops.attention.decode_plan import MOST_GATHERED, TILE_TOKENS, DecodeShape, plan_split, split_for
 
 SHAPES = [DecodeShape(12, 1, 64), DecodeShape(8, 4, 128), DecodeShape(1, 40, 64), DecodeShape(2, 3, 256)]
 
@@ -48,6 +48,34 @@ def test_lengths_that_nobody_knows_are_split_for_the_longest(num_seqs: int, max_
     assert plan.is_even == (-(-max_len // TILE_TOKENS) * TILE_TOKENS >= 1024)
     if max_len >= 4096:
         assert plan.num_splits >= 4
+
+
+@given(
+    shape=st.sampled_from(SHAPES),
+    num_seqs=st.integers(1, 64),
+    max_len=st.integers(1, 20_000),
+    num_multiprocessors=st.integers(1, 200),
+    any_lengths=st.booleans(),
+)
+def test_clusters_are_for_a_few_parts_that_are_all_there_at_a_time(
+    shape: DecodeShape, num_seqs: int, max_len: int, num_multiprocessors: int, any_lengths: bool
+) -> None:
+    sizes = (shape, num_seqs, max_len, num_seqs * max_len, num_multiprocessors)
+
+    plan = plan_split(*sizes, any_lengths=any_lengths, clusters=True)
+
+    at_a_time = shape.resident_thread_blocks(plan.num_warps) * num_multiprocessors
+    if plan.gathers:
+        assert 2 <= plan.num_splits <= MOST_GATHERED
+        assert plan.num_splits * num_seqs * shape.num_kv_heads * shape.row_blocks < at_a_time
+    assert not plan_split(*sizes, any_lengths=any_lengths).gathers
+
+
+@pytest.mark.parametrize("num_tokens", [300, 1024])
+def test_one_chat_of_a_real_model_is_gathered(num_tokens: int) -> None:
+    for shape in (DecodeShape(8, 4, 128), DecodeShape(2, 7, 64), DecodeShape(8, 2, 128)):
+        plan = plan_split(shape, 1, num_tokens, num_tokens, 132, any_lengths=True, clusters=True)
+        assert plan.gathers
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 8, 32])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
-from pagedchat.ops.attention.decode_plan import MAX_TILES, SplitPlan
+from pagedchat.ops.attention.decode_plan import MAX_TILES, MOST_GATHERED, SplitPlan
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from tests.ops.cuda_layout_case import (
@@ -19,6 +19,7 @@ from tests.ops.cuda_layout_case import (
     make_sinks,
     results,
 )
+from tools.emulator.kernel import EmulatedKernel
 from tools.emulator.ops import kernels_on_cpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -78,10 +79,15 @@ def test_every_rule_of_scores(device: str, rule: dict[str, float]) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("num_warps", "tiles_per_split"), SPLITS)
+@pytest.mark.parametrize(
+    ("num_warps", "tiles_per_split", "gathers"),
+    [*((*split, False) for split in SPLITS), (4, 4, True), (8, 16, True), (2, 32, True), (4, 5, True)],
+)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("has_sinks", [False, True])
-def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: int, has_sinks: bool) -> None:
+def test_every_split_gives_the_same(
+    num_warps: int, tiles_per_split: int, gathers: bool, seed: int, has_sinks: bool
+) -> None:
     lens = torch.randint(1, 2000, (7,), generator=torch.Generator().manual_seed(seed)).tolist()
     case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device="cuda", seed=seed)
     options = AttentionOptions(scale=0.125, sinks=make_sinks(8, "cuda") if has_sinks else None)
@@ -90,29 +96,79 @@ def test_every_split_gives_the_same(num_warps: int, tiles_per_split: int, seed: 
 
     for _ in range(2):  # a second time: the counters are back at zero
         call = case.call(options)
-        plan = SplitPlan(num_warps, tiles_per_split, num_splits)
-        launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
+        plan = SplitPlan(num_warps, tiles_per_split, num_splits, gathers=gathers)
+        partial = partial_states(case.query, num_splits)
+        partial[1].fill_(torch.nan)
+        launch_on_splits(call, decode_shape(call), plan, partial)
         check_attention(case, options, *results(call))
+        through_memory = num_splits > 1 and not (gathers and num_splits <= MOST_GATHERED)
+        assert partial[1].isnan().all() != through_memory
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    ("num_warps", "fewest_tiles", "num_splits", "window"),
-    [(4, 4, 4, None), (2, 3, 16, 300), (8, 16, 2, None), (4, 1, 70, 300), (4, 4, 8, None), (4, 12, 8, None)],
-)
+    ("num_warps", "fewest_tiles", "num_splits", "window", "gathers"),
+    [
+        (4, 4, 4, None, False), (2, 3, 16, 300, False), (8, 16, 2, None, False), (4, 1, 70, 300, False),
+        (4, 4, 8, None, False), (4, 12, 8, None, False), (4, 4, 4, None, True), (2, 3, 16, 300, True),
+        (8, 16, 2, None, True), (4, 4, 5, None, True), (2, 1, 16, None, True),
+    ],
+)  # fmt: skip
 def test_long_and_short_are_shared_out_evenly(
-    device: str, num_warps: int, fewest_tiles: int, num_splits: int, window: int | None
+    device: str, num_warps: int, fewest_tiles: int, num_splits: int, window: int | None, gathers: bool
 ) -> None:
     lens = [2000, 1, 0, 33, 640, 1999]
     case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device=device)
     options = AttentionOptions(scale=0.125, sliding_window=window)
-    plan = SplitPlan(num_warps, fewest_tiles, num_splits, is_even=True)
+    plan = SplitPlan(num_warps, fewest_tiles, num_splits, is_even=True, gathers=gathers)
 
     for _ in range(2):  # a second time: the counters are back at zero
         call = case.call(options)
         with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
             launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
         check_attention(case, options, *results(call))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_size"), [(8, 2, 64), (6, 2, 128), (3, 1, 256), (20, 1, 80)]
+)
+@pytest.mark.parametrize(("num_warps", "tiles", "num_splits"), [(2, 1, 16), (4, 2, 7), (2, 9, 2)])
+def test_parts_of_a_cluster_are_gathered_in_shared_memory(
+    num_heads: int, num_kv_heads: int, head_size: int, num_warps: int, tiles: int, num_splits: int, seed: int
+) -> None:
+    lens = [512, 31, 0, 400]
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_size": head_size}
+    case = make_layout_case(
+        [min(n, 32 * tiles * num_splits) for n in lens], dtype=torch.float16, seed=seed, **heads
+    )
+    options = AttentionOptions(scale=0.1, sinks=make_sinks(num_heads, "cpu"))
+    call = case.call(options)
+
+    with kernels_on_cpu(seed=seed) as kernels:
+        plan = SplitPlan(num_warps, tiles, num_splits, gathers=True)
+        nothing = torch.empty(0)  # nothing goes through memory
+        launch_on_splits(call, decode_shape(call), plan, (nothing, nothing))
+
+    assert kernels.launched == {"decode_split"}
+    check_attention(case, options, *results(call))
+
+
+def test_where_clusters_do_not_fit_parts_go_through_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_layout_case([512, 100], dtype=torch.float16)
+    options, asked = AttentionOptions(scale=0.1), []
+    call = case.call(options)
+    monkeypatch.setattr(EmulatedKernel, "active_clusters", lambda _, *sizes: asked.append(sizes) or sizes[0] // 2)
+
+    with kernels_on_cpu():
+        plan, partial = SplitPlan(4, 4, 4, gathers=True), partial_states(case.query, 4)
+        for part in partial:
+            part.fill_(torch.nan)
+        launch_on_splits(call, decode_shape(call), plan, partial)
+
+    assert asked == [(4, 128)]
+    assert not partial[1][:1].isnan().any()
+    check_attention(case, options, *results(call))
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ SEQ_LENS = [1, 15, 16, 17, 31, 32, 33, 64, 65, 100, 517, 0]
 @pytest.mark.gpu
 @pytest.mark.parametrize("window", [None, 40])
 @pytest.mark.parametrize("plan", [(2, 1), (4, 3), (8, 2)], ids=str)
+@pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_size", "block_size"),
     [(12, 12, 64, 16), (8, 2, 128, 16), (6, 2, 80, 8), (4, 1, 256, 32), (40, 1, 64, 16)],
@@ -25,6 +26,7 @@ def test_newest_tokens_are_written_and_read(
     head_size: int,
     block_size: int,
     plan: tuple[int, int],
+    gathers: bool,
     window: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -39,7 +41,7 @@ def test_newest_tokens_are_written_and_read(
     )
     heads, key_cache, value_cache = without_newest(case)
     num_warps, num_splits = plan if num_heads < 40 else (2, plan[1])
-    split = SplitPlan(num_warps, -(-17 // num_splits), num_splits)
+    split = SplitPlan(num_warps, -(-17 // num_splits), num_splits, gathers=gathers)
     monkeypatch.setattr("pagedchat.ops.attention.decode_split.plan_split", lambda *_sizes, **_: split)
     options, output = AttentionOptions(scale=0.1, sliding_window=window), case.poisoned_output()
     inputs = (heads[:, :num_heads], key_cache, value_cache, case.block_tables, case.seq_lens)

@@ -52,6 +52,7 @@ void trap_below_zero(const Arguments& arguments);
 void read_thread_index(const Arguments& arguments);
 void read_multiprocessor(const Arguments& arguments);
 void read_rank(const Arguments& arguments);
+void read_cluster_size(const Arguments& arguments);
 void elect_first_lane(const Arguments& arguments);
 
 // mma.cpp

@@ -75,6 +75,10 @@ void read_multiprocessor(const Arguments& arguments) { arguments.put(0, current-
 
 void read_rank(const Arguments& arguments) { arguments.put(0, current->block.rank); }
 
+void read_cluster_size(const Arguments& arguments) {
+  arguments.put(0, static_cast<uint32_t>(current->block.cluster.blocks.size()));
+}
+
 // Of a whole warp.
 void elect_first_lane(const Arguments& arguments) { arguments.put(0, current->place.thread.x % 32 == 0); }
 

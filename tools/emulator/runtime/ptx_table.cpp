@@ -71,6 +71,7 @@ const Entry TABLE[] = {
     {"mov.u32%,%tid.x", read_thread_index},
     {"mov.u32%,%smid", read_multiprocessor},
     {"mov.u32%,%cluster_ctarank", read_rank},
+    {"mov.u32%,%cluster_nctaid.x", read_cluster_size},
 };
 
 }  // namespace
