@@ -4,19 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-TILE_TOKENS = 32
-"""Tokens a warp attends to at a time: `TILE_TOKENS` of kernels/attention/decode_tiles.cuh."""
+from pagedchat.ops.attention.decode_costs import ALONE, IN_STEPS, Costs, Load, estimate
+from pagedchat.ops.attention.decode_grid import BYTE_WARPS, NUM_WARPS, TILE_TOKENS, DecodeShape, SplitPlan
+
 MAX_TILES = 1 << 30
 PREFIX_WARPS = 4
 """Of a thread block that attends to a shared prefix."""
 SHORT_TILES, OWN_WARPS = 2, 1
 """Own parts of so many tiles have one warp each where there are many of them: nothing to merge inside."""
-NUM_WARPS = (2, 4, 8)
-"""Sizes of thread blocks: many small ones for large batches, few large ones for small batches."""
-BYTE_WARPS = 12
-"""Of a multiprocessor that attends to bytes, with heads of 80 to 128: their tiles take fewer registers. Also of a
-thread block there, where a multiprocessor has one and groups are no larger than `BYTE_GROUP`."""
-BYTE_GROUP = 4
+MOST_GATHERED = 16
+"""Thread blocks of a cluster, which gather their parts in shared memory: kernels/attention/decode_gather.cuh."""
 _UNEVEN_LEN = 1024
 """Tokens of the longest from which on a batch of unknown lengths is split evenly."""
 _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
@@ -24,73 +21,11 @@ _UNEVEN_SPLITS, _UNEVEN_TILES = 4, 16
 _CROWD_LENS, _CROWD_SEQS = range(1025, 4097), 8
 """Tokens of the longest of a crowd whose splits were measured, and sequences in it, at least."""
 _NARROW_HEAD = 64
-MOST_GATHERED = 16
-"""Thread blocks of a cluster, which gather their parts in shared memory: kernels/attention/decode_gather.cuh."""
 _IN_CLUSTERS = {2: 0.95, 4: 0.9, 8: 0.9, 16: 0.84}
 """Share of the thread blocks that a GPU holds at a time which it holds as clusters of so many: what is left over of
 the multiprocessors of each part of it (GPC) has none. As an H200 says, one part of which has fewer than ten."""
 _IN_SMALL_CLUSTERS, _IN_LARGE_CLUSTERS = 0.75, 0.5
 """The same for other sizes, up to eight and beyond."""
-MAX_SHARED_BYTES = 44 << 10
-"""Static shared memory for the outputs of a thread block's warps; other things take some of the 48 KiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeShape:
-    """What decides how many thread blocks there are, and how many fit on a multiprocessor."""
-
-    num_kv_heads: int
-    group_size: int
-    head_size: int
-    element_bytes: int = 2
-    """Of the cache."""
-
-    @property
-    def max_rows(self) -> int:
-        """Query rows a thread block has registers for: `MAX_ROWS` of kernels/attention/decode_merge.cuh."""
-        return min(32, 2048 // self.head_size // 8 * 8)
-
-    @property
-    def rows(self) -> int:
-        """Query heads that a thread block serves."""
-        return min(self.group_size, self.max_rows)
-
-    def resident_thread_blocks(self, num_warps: int) -> int:
-        """Thread blocks that a multiprocessor holds, as the kernel asks for them; 0: they do not fit."""
-        if num_warps * self.rows * (self.head_size + 4) * 4 > MAX_SHARED_BYTES:
-            return 0
-        if num_warps == BYTE_WARPS and not self.has_byte_warps:
-            return 0
-        of_wide_heads = BYTE_WARPS if self.element_bytes == 1 and self.head_size <= 128 and self.rows <= 8 else 8
-        resident_warps = 16 if self.head_size <= 64 and self.rows <= 8 else of_wide_heads
-        return max(1, resident_warps // num_warps) if num_warps < 8 else 1
-
-    @property
-    def has_byte_warps(self) -> bool:
-        """Whether there are thread blocks of `BYTE_WARPS`."""
-        return self.element_bytes == 1 and 64 < self.head_size <= 128 and self.group_size <= BYTE_GROUP
-
-    @property
-    def row_blocks(self) -> int:
-        """Thread blocks that share the heads of a large group."""
-        return -(-self.group_size // self.max_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitPlan:
-    """The grid of a decode kernel."""
-
-    num_warps: int
-    """Of a thread block."""
-    tiles_per_split: int
-    """Tiles of a thread block; if `is_even` at least."""
-    num_splits: int
-    """Thread blocks along the longest sequence."""
-    is_even: bool = False
-    """Whether every sequence that is long enough is shared out among all of them, the longest or not. Each has to
-    know its length before it looks for its blocks, which takes some 0.3 us."""
-    gathers: bool = False
-    """Whether the thread blocks of a sequence are to be a cluster, if the GPU has room for all at a time."""
 
 
 def plan_split(
@@ -144,42 +79,6 @@ def _split_for_crowd(shape: DecodeShape, num_seqs: int, max_tiles: int) -> Split
     return SplitPlan(4, 16, 4, is_even=True) if columns <= 512 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Microseconds that parts of a launch take; see `_estimate`."""
-
-    launch: float
-    wave: float
-    turn: float
-    """Of a warp that waits for a tile by itself; with each busy warp it is longer by `crowding`."""
-    crowding: float
-    terabytes_s: float
-    power: float
-    """How waiting and reading overlap: their sum with 1, the longer of them with many."""
-    merging: float
-    merging_part: float
-    gathering: float
-    """In place of merging, in a cluster."""
-    gathering_part: float
-    gathering_round: float
-    """For the pieces that a thread sends."""
-    gathering_block: float
-    """For each thread block that a multiprocessor has."""
-    hidden_turns: float
-    """Whose tiles are on their way before the launch has all it waits for."""
-    lengths: tuple[float, ...] = (1.0,)
-    """Times the mean: for which a plan is to be good, where lengths are only known to be below a limit."""
-
-
-ALONE = Costs(1.482, 1.247, 0.897, 0.0863, 4.5, 2.412, 1.603, 0.0243, 0.3, 0.04, 0.4, 0.0, 0.0)
-"""These fit 444 timings on an H200 (1 to 256 sequences of 64 to 32768 tokens, heads of 64 and 128); the plans that
-are picked among those are 0.6 % slower than the best on average, 8 % at worst. Those of clusters were chosen with
-4,648 timings of 294 shapes (1 to 32 sequences of 96 to 8192 tokens): 1.8 % and 19 %."""
-IN_STEPS = Costs(0.0, 0.85, 1.21, 0.038, 5.49, 2.64, 1.367, 0.05, 0.05, 0.05, 0.66, 0.14, 0.465, (0.8, 1.0, 1.3))
-"""Chosen with 4,032 timings there of whole layers of four models, of one over fp8 too (1 to 32 sequences of 100 to
-30000 tokens): layers take 0.5 % longer than with the best plan on average, 5 % at worst."""
-
-
 @lru_cache(maxsize=4096)
 def split_for(
     shape: DecodeShape,
@@ -204,9 +103,9 @@ def split_for(
         for wanted in _split_counts(tiles, columns, resident * num_multiprocessors, fewest):
             plan = _evenly(num_warps, tiles, wanted) if is_even else SplitPlan(num_warps, *_in_runs(tiles, wanted))
             plan = replace(plan, gathers=clusters and _gathers(shape, plan, columns, num_multiprocessors))
-            load = _Load(num_seqs, columns, max_len, resident, num_multiprocessors)
+            load = Load(num_seqs, columns, max_len, resident, num_multiprocessors)
             tokens = (min(num_seqs * max_len, int(num_tokens * times)) for times in costs.lengths)
-            time = sum(_estimate(shape, plan, load, each, costs) for each in tokens)
+            time = sum(estimate(shape, plan, load, each, costs) for each in tokens)
             if time < least:
                 best, least = plan, time
     return best
@@ -239,57 +138,6 @@ def _split_counts(tiles: int, columns: int, slots: int, fewest: int) -> Iterator
     while count <= most:
         yield count
         count += max(1, count // 8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """What is to be done, and where."""
-
-    num_seqs: int
-    columns: int
-    """KV heads of all sequences, and thread blocks that share the heads of one."""
-    max_len: int
-    resident: int
-    num_multiprocessors: int
-
-    def thread_blocks(self, plan: SplitPlan, num_tokens: int) -> int:
-        """That have something to do; of shared out sequences all."""
-        most = plan.num_splits * self.columns
-        if plan.is_even:
-            return most
-        return max(self.columns, -(-most * num_tokens // max(1, self.num_seqs * self.max_len)))
-
-    def tiles(self, plan: SplitPlan, num_tokens: int) -> int:
-        """Of a thread block."""
-        if not plan.is_even:
-            return plan.tiles_per_split
-        each = -(-num_tokens // (self.num_seqs * TILE_TOKENS))
-        return max(plan.tiles_per_split, -(-each // plan.num_splits))
-
-
-def _estimate(shape: DecodeShape, plan: SplitPlan, load: _Load, num_tokens: int, costs: Costs) -> float:
-    """Microseconds: a launch, waves of thread blocks that wait for tile after tile, and the time of the memory."""
-    num_thread_blocks = load.thread_blocks(plan, num_tokens)
-    waves = -(-num_thread_blocks // (load.resident * load.num_multiprocessors))
-    turns = -(-load.tiles(plan, num_tokens) // plan.num_warps)
-    on_one = min(load.resident, -(-num_thread_blocks // load.num_multiprocessors))
-    crowd = on_one * plan.num_warps * shape.head_size * shape.element_bytes / 128
-    turn = costs.turn * (1 + costs.crowding * crowd)
-    waiting = waves * costs.wave + turn * (waves * turns - costs.hidden_turns)
-    num_bytes = 2 * shape.element_bytes * num_tokens * shape.num_kv_heads * shape.row_blocks * shape.head_size
-    reading = num_bytes / (1e6 * costs.terabytes_s)
-    both = float((waiting**costs.power + reading**costs.power) ** (1 / costs.power))
-    return costs.launch + _merging(shape, plan, on_one, costs) + both
-
-
-def _merging(shape: DecodeShape, plan: SplitPlan, on_one: int, costs: Costs) -> float:
-    if plan.num_splits == 1:
-        return 0.0
-    if not plan.gathers:
-        return costs.merging + costs.merging_part * plan.num_splits
-    rounds = -(-shape.rows * shape.head_size // (4 * 32 * plan.num_warps))
-    each = costs.gathering_part * plan.num_splits + costs.gathering_round * rounds
-    return costs.gathering + each + costs.gathering_block * on_one
 
 
 def own_len(seq_len: int, shared_len: int) -> int:

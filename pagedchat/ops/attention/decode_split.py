@@ -11,7 +11,8 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
-from pagedchat.ops.attention.decode_plan import MAX_TILES, TILE_TOKENS, DecodeShape, SplitPlan, plan_split
+from pagedchat.ops.attention.decode_grid import TILE_TOKENS, DecodeShape, SplitPlan
+from pagedchat.ops.attention.decode_plan import MAX_TILES, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.common.arrivals import arrival_counters

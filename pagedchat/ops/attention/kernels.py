@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from pagedchat.jit.kernel_file import KernelFile, Limit, Tuning, Use
-from pagedchat.ops.attention import decode_plan, prefill_plan, simt_plan, wgmma_plan
-from pagedchat.ops.attention.decode_plan import DecodeShape
+from pagedchat.ops.attention import decode_grid, decode_plan, prefill_plan, simt_plan, wgmma_plan
+from pagedchat.ops.attention.decode_grid import DecodeShape
 from pagedchat.ops.common.choices import (
     CACHE_KINDS,
     ELEMENTS,
@@ -26,13 +26,13 @@ from pagedchat.ops.common.choices import (
 def _split_tunings() -> Iterator[Tuning]:
     """Warps of a thread block, with the groups whose outputs fit into its shared memory."""
     wide = [size for size in HEAD_SIZES if 64 < size <= 128]
-    small, of_bytes = range(1, decode_plan.BYTE_GROUP + 1), [kind for kind in CACHE_KINDS["CACHE_KIND"] if kind]
+    small, of_bytes = range(1, decode_grid.BYTE_GROUP + 1), [kind for kind in CACHE_KINDS["CACHE_KIND"] if kind]
     yield Tuning(  # what few choices have comes first
-        {"NUM_WARPS": decode_plan.BYTE_WARPS},
+        {"NUM_WARPS": decode_grid.BYTE_WARPS},
         {"HEAD_SIZE": wide, "GROUP_SIZE": small, "CACHE_KIND": of_bytes},
     )
     yield Tuning({"NUM_WARPS": decode_plan.OWN_WARPS}, {"WHOLE_CONTEXT": [0]})
-    for num_warps in decode_plan.NUM_WARPS:
+    for num_warps in decode_grid.NUM_WARPS:
         largest = {size: _largest_group(size, num_warps) for size in HEAD_SIZES}
         if not any(largest.values()):
             yield Tuning({"NUM_WARPS": num_warps})

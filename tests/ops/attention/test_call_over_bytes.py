@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
-from pagedchat.ops.attention.decode_plan import BYTE_WARPS, MAX_TILES, DecodeShape, SplitPlan
+from pagedchat.ops.attention.decode_grid import BYTE_WARPS, DecodeShape, SplitPlan
+from pagedchat.ops.attention.decode_plan import MAX_TILES
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits, launch_split
 from pagedchat.ops.attention.decode_workspace import partial_states

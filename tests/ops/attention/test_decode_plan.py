@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagedchat.ops.attention.decode_plan import MOST_GATHERED, TILE_TOKENS, DecodeShape, plan_split, split_for
+from pagedchat.ops.attention.decode_grid import TILE_TOKENS, DecodeShape
+from pagedchat.ops.attention.decode_plan import MOST_GATHERED, plan_split, split_for
 
 SHAPES = [DecodeShape(12, 1, 64), DecodeShape(8, 4, 128), DecodeShape(1, 40, 64), DecodeShape(2, 3, 256)]
 

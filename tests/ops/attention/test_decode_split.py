@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
-from pagedchat.ops.attention.decode_plan import MAX_TILES, MOST_GATHERED, SplitPlan
+from pagedchat.ops.attention.decode_grid import SplitPlan
+from pagedchat.ops.attention.decode_plan import MAX_TILES, MOST_GATHERED
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from tests.ops.cuda_layout_case import (

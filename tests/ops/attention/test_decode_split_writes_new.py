@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
-from pagedchat.ops.attention.decode_plan import SplitPlan
+from pagedchat.ops.attention.decode_grid import SplitPlan
 from pagedchat.ops.attention.decode_split import launch_split
 from tests.ops.attention.changed_case import without_newest
 from tests.ops.cuda_layout_case import check_attention, make_layout_case

@@ -3,7 +3,7 @@
 import pytest
 
 from pagedchat.jit.architecture import architecture_of
-from pagedchat.ops.attention.decode_plan import BYTE_WARPS, NUM_WARPS, DecodeShape
+from pagedchat.ops.attention.decode_grid import BYTE_WARPS, NUM_WARPS, DecodeShape
 from pagedchat.ops.attention.kernels import KERNELS
 from pagedchat.ops.attention.prefill_plan import choose_tile
 from pagedchat.ops.common.choices import BLOCK_SIZES, HEAD_SIZES

@@ -7,7 +7,7 @@ they have in common stays.
 from itertools import accumulate
 from typing import NamedTuple
 
-from pagedchat.ops.attention.decode_plan import TILE_TOKENS
+from pagedchat.ops.attention.decode_grid import TILE_TOKENS
 from pagedchat.runtime.attention.prefix_groups import PrefixPlan, SharingRule, plan_sharing
 from pagedchat.runtime.graphs.decode.buckets import MAX_GROUPS
 
