@@ -62,6 +62,7 @@ class TerminalProgram:
         environment: over that of a user without any files.
         controls: whether the terminal's signals reach the program, as from a shell; else it only cannot be read any
             more after `hang_up`.
+        errors: the file that standard error goes to; None: the terminal too.
     """
 
     def __init__(
@@ -71,19 +72,23 @@ class TerminalProgram:
         before: str = "",
         environment: Mapping[str, str] | None = None,
         controls: bool = True,
+        errors: Path | None = None,
     ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="pc", dir="/tmp")  # a socket's path is short
         self.home = Path(self._home.name)
         self._terminal, self._tty = pty.openpty()
         self.resize(120, 40)
         self.attributes_before = termios.tcgetattr(self._tty)
+        stderr = self._tty if errors is None else os.open(errors, os.O_WRONLY | os.O_CREAT)
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format(before=before), loader, *argv],
-            stdin=self._tty, stdout=self._tty, stderr=self._tty,
+            stdin=self._tty, stdout=self._tty, stderr=stderr,
             env=self._environment() | dict(environment or {}),
             start_new_session=True,
             preexec_fn=_be_controlled if controls else None,  # noqa: PLW1509 - nothing else runs here
         )  # fmt: skip
+        if errors is not None:
+            os.close(stderr)
         self.written = b""
         """All that the program has written so far."""
 

@@ -23,7 +23,7 @@ from pagedchat.tui.kit.few_colours import FewColours
 from pagedchat.tui.kit.glyph_filter import GlyphFilter
 from pagedchat.tui.kit.lazy_stylesheet import LazyStylesheet
 from pagedchat.tui.kit.plain_toasts import PlainToasts
-from pagedchat.tui.kit.terminal_driver import TerminalDriver
+from pagedchat.tui.kit.terminal_driver import TerminalDriver, drawn_on
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE = 5.0
@@ -142,8 +142,8 @@ class _Run:
     def _leave_now(self) -> None:
         """The app does not end by itself: it hangs, or its terminal takes nothing any more."""
         with suppress(OSError, ValueError):
-            terminal = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
-            _give_back(terminal)
+            terminal = drawn_on()
+            _give_back(terminal.fileno() if terminal is not None else -1)
         _set_attributes(self._found)
         os._exit(self.exit_code or 1)
 

@@ -1,20 +1,27 @@
-"""The terminal as Textual drives it, with six things done otherwise: suspending, going on, being hung up, what was
-typed before there was a screen, pastes, and frames, each of which is written in one piece. It knows whether the
-terminal has taken what was written."""
+"""The terminal as Textual drives it, with seven things done otherwise: suspending, going on, being hung up, what
+was typed before there was a screen, pastes, where it draws while errors go elsewhere, and frames, each of which is
+written in one piece. It knows whether the terminal has taken what was written."""
 
 import fcntl
 import os
 import select
 import signal
 import struct
+import sys
 import termios
 import threading
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual.drivers.linux_driver import LinuxDriver
 
 from pagedchat.tui.kit.terminal_input import read_terminal
+
+
+def drawn_on() -> TextIO | None:
+    """Where the screen is: standard error, or with `2> FILE` standard output, which every screen has."""
+    error = sys.__stderr__
+    return error if error is not None and error.isatty() else sys.__stdout__
 
 
 class _Output:
@@ -56,7 +63,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._output = _Output(self._file)
+        self._output = _Output(drawn_on() or self._file)
         self._file: Any = self._output
         self._num_written = 0
 

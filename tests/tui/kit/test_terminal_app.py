@@ -39,6 +39,18 @@ def test_a_signal_is_heard_from_the_first_frame_on():
         assert program.is_left()
 
 
+def test_errors_may_be_sent_to_a_file(tmp_path):
+    errors = tmp_path / "errors.txt"
+    with TerminalProgram(errors=errors) as program:
+        program.wait_for(READY)
+        program.press("Hi\r")
+        program.wait_for_reply()
+        program.signal(signal.SIGTERM)
+        assert program.wait_for_end() == 128 + signal.SIGTERM
+        assert program.is_left()
+    assert errors.read_text() == ""
+
+
 def test_a_replay_is_ended_by_a_signal_too(tmp_path):
     RecordedEngine(tmp_path / "run.trace", num_blocks=64).recorder.close()
     with TerminalProgram("replay", str(tmp_path / "run.trace")) as program:

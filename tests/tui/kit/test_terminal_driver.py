@@ -26,6 +26,9 @@ class Slow:
     def flush(self) -> None:
         self.may_take.wait(10)
 
+    def isatty(self) -> bool:
+        return True
+
 
 @pytest.fixture
 def slow() -> Slow:
