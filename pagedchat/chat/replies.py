@@ -148,10 +148,13 @@ class Reply:
         released = ""
         if num_free > 0:  # tokens by which no stop string counts yet
             released, new_ids = output.append(new_ids[:num_free], may_stop=False), new_ids[num_free:]
-        several = output.fork() if output.has_stops and len(new_ids) > 1 else None
-        released += output.append(new_ids)
-        if several is not None and output.stopped:
-            self.stopped_at = self.num_read - len(new_ids) - had_end + _num_used(several, new_ids)
+        if output.has_stops and len(new_ids) > 1:
+            text, num_used = output.append_until_stop(new_ids)
+            released += text
+            if output.stopped:
+                self.stopped_at = self.num_read - len(new_ids) - had_end + num_used
+        else:
+            released += output.append(new_ids)
         self.stopped, self._may_wait = output.stopped, output.may_wait
         return self._stripped(released) if self._at_start else released
 
@@ -189,15 +192,6 @@ class Reply:
             released = released.lstrip()
             self._at_start = not released
         return released
-
-
-def _num_used(output: OutputProcessor, token_ids: list[int]) -> int:
-    """How many of these tokens it takes for a stop string to be complete, which all of them together complete."""
-    for count, token_id in enumerate(token_ids, 1):
-        output.append([token_id])
-        if output.stopped:
-            return count
-    return len(token_ids)
 
 
 def endings(report: StepReport) -> list[SequenceParked]:

@@ -156,6 +156,17 @@ class OutputProcessor:
             return ""
         return self._take(self._detokenizer.append(token_ids), may_stop)
 
+    def append_until_stop(self, token_ids: Sequence[int]) -> tuple[str, int]:
+        """The same, and how many tokens it took for a stop string to be complete; all of them if none is."""
+        released, count, total = [], 0, len(token_ids)
+        while count < total and not self.stopped:
+            may_wait, start = self.may_wait, count
+            while may_wait is not None and count < total and may_wait(token_ids[count]):
+                count += 1
+            count = max(count, start + 1)
+            released.append(self.append(token_ids[start:count]))
+        return "".join(released), count
+
     def finish(self) -> str:
         """No more tokens will come: release what was held back."""
         if self.stopped:

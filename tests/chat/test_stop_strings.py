@@ -49,6 +49,24 @@ def test_released_text_is_the_text_cut_at_the_first_stop_string(text, stop, cuts
 
 @settings(deadline=None)
 @given(TEXTS, STOPS, st.integers(0, 120))
+def test_the_token_that_completes_a_stop_string_is_known_however_many_come(text, stop, at):
+    token_ids = encode(text)
+    one_by_one, together = OutputProcessor(TOKENIZER, stop), OutputProcessor(TOKENIZER, stop)
+    for output in (one_by_one, together):
+        output.append(token_ids[:at])
+    count, released = 0, ""
+    while not one_by_one.stopped and at + count < len(token_ids):
+        released += one_by_one.append([token_ids[at + count]])
+        count += 1
+
+    assert together.append_until_stop(token_ids[at:]) == (released, count)
+    assert (together.text, together.stopped, together.stop_string) == (
+        one_by_one.text, one_by_one.stopped, one_by_one.stop_string,
+    )  # fmt: skip
+
+
+@settings(deadline=None)
+@given(TEXTS, STOPS, st.integers(0, 120))
 def test_fork_goes_on_alone(text, stop, at):
     token_ids = encode(text)
     output = OutputProcessor(TOKENIZER, stop)
