@@ -21,6 +21,7 @@ COVERED = frozenset({
     "tests/ops/attention/test_call_over_bytes.py::test_every_rule_of_scores",
     "tests/ops/attention/test_call_over_bytes.py::test_every_shape_of_head_and_block",
     "tests/ops/attention/test_call_over_bytes.py::test_values_of_very_different_sizes_leave_no_trace_of_each_other",
+    "tests/ops/attention/test_decode_split.py::test_parts_of_a_cluster_are_gathered_in_shared_memory",
     "tests/ops/attention/test_prefill.py::test_every_shape_of_head_and_block",
     "tests/ops/attention/test_prefill_invariant.py::test_a_token_is_the_same_alone_and_in_any_chunk",
     "tests/ops/cache/test_heads_to_slots.py::test_does_what_heads_to_cache_does",
@@ -33,6 +34,8 @@ COVERED = frozenset({
     "tests/runtime/graphs/test_truth.py::test_prompts",
     "tests/runtime/step/test_model_runner.py::test_prompts_that_come_while_others_decode",
     "tests/runtime/step/test_model_runner.py::test_together_in_chunks",
+    "tests/tools/test_emulator_all_layers.py::test_several_rows_of_16_bits_give_what_their_parts_give",
+    "tests/tools/test_emulator_all_layers.py::test_weights_of_few_bits_give_what_their_parts_give",
 })  # fmt: skip
 """Tests of which a covering set of cases runs every time."""
 
@@ -66,6 +69,7 @@ EVERY = {
     "tests/models/quantized/test_stored.py::test_tokens_are_those_of_what_is_meant": 3,
     "tests/ops/attention/test_decode_split.py::test_long_and_short_are_shared_out_evenly": 2,
     "tests/ops/cache/test_heads_to_cache.py::test_heads_go_to_their_slots": 2,
+    "tests/ops/clusters/test_cluster_linear.py::test_two_products_side_by_side_are_those_of_each": 2,
     "tests/ops/clusters/test_cluster_linear.py::test_weights_of_few_bits": 2,
     "tests/ops/cpu/test_other_processors.py::test_kernels_have_the_instructions_of_the_processor": 5,
     "tests/ops/products/test_invariant_linear.py::test_every_tile_gives_the_same": 2,
