@@ -31,6 +31,11 @@ class Costs:
     lengths: tuple[float, ...] = (1.0,)
     """Times the mean: for which a plan is to be good, where lengths are only known to be below a limit."""
 
+    @property
+    def any_lengths(self) -> bool:
+        """Whether lengths are what they may be, and not what they are."""
+        return len(self.lengths) > 1
+
 
 ALONE = Costs(1.482, 1.247, 0.897, 0.0863, 4.5, 2.412, 1.603, 0.0243, 0.3, 0.04, 0.4, 0.0, 0.0)
 """These fit 444 timings on an H200 (1 to 256 sequences of 64 to 32768 tokens, heads of 64 and 128); the plans that
@@ -47,7 +52,7 @@ class Load:
 
     num_seqs: int
     columns: int
-    """KV heads of all sequences, and thread blocks that share the heads of one."""
+    """`DecodeShape.columns` of them."""
     max_len: int
     resident: int
     num_multiprocessors: int

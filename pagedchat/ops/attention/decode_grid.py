@@ -54,6 +54,10 @@ class DecodeShape:
         """Thread blocks that share the heads of a large group."""
         return -(-self.group_size // self.max_rows)
 
+    def columns(self, num_seqs: int) -> int:
+        """Thread blocks without a split: of all KV heads of so many sequences, and of large groups."""
+        return num_seqs * self.num_kv_heads * self.row_blocks
+
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:

@@ -54,7 +54,7 @@ def plan_split(
     total = min(round(num_tokens, -digits), num_seqs * max_tiles * TILE_TOKENS)
     crowd = _split_for_crowd(shape, num_seqs, max_tiles) if any_lengths else None
     if crowd is not None:
-        columns = num_seqs * shape.num_kv_heads * shape.row_blocks
+        columns = shape.columns(num_seqs)
         return replace(crowd, gathers=clusters and _gathers(shape, crowd, columns, num_multiprocessors))
     costs = IN_STEPS if any_lengths else ALONE
     return split_for(shape, num_seqs, max_tiles * TILE_TOKENS, total, num_multiprocessors, costs, clusters=clusters)
@@ -64,7 +64,7 @@ def _split_for_crowd(shape: DecodeShape, num_seqs: int, max_tiles: int) -> Split
     """For sequences of which few are as long as the longest, from short ones to some ten times as long.
 
     Small parts fill the GPU where there are few columns; where there are many, thread blocks without tokens take
-    longer to come and go than long sequences would to be waited for. None: as `_evenly` has it. Chosen among those
+    longer to come and go than long sequences would to be waited for. Else as `split_for` has it. Chosen among those
     timed on an H200 with the lengths that a crowd of 200 has from its beginning to its end (heads of 64 and 128,
     two and eight KV heads).
     """
@@ -92,19 +92,19 @@ def split_for(
 ) -> SplitPlan:
     """See `plan_split`: the plan that is estimated to take the least time."""
     tiles = max(1, -(-max_len // TILE_TOKENS))
-    columns = num_seqs * shape.num_kv_heads * shape.row_blocks
-    is_even = len(costs.lengths) > 1 and max_len >= _UNEVEN_LEN
+    columns = shape.columns(num_seqs)
+    is_even = costs.any_lengths and max_len >= _UNEVEN_LEN
     fewest = min(_UNEVEN_SPLITS, tiles // _UNEVEN_TILES) if is_even and num_seqs > 1 else 1
+    tokens = [min(num_seqs * max_len, int(num_tokens * times)) for times in costs.lengths]
     best, least = SplitPlan(NUM_WARPS[0], tiles, 1), float("inf")
     for num_warps in (*NUM_WARPS, BYTE_WARPS):
         resident = shape.resident_thread_blocks(num_warps)
         if resident == 0:
             continue
+        load = Load(num_seqs, columns, max_len, resident, num_multiprocessors)
         for wanted in _split_counts(tiles, columns, resident * num_multiprocessors, fewest):
             plan = _evenly(num_warps, tiles, wanted) if is_even else SplitPlan(num_warps, *_in_runs(tiles, wanted))
             plan = replace(plan, gathers=clusters and _gathers(shape, plan, columns, num_multiprocessors))
-            load = Load(num_seqs, columns, max_len, resident, num_multiprocessors)
-            tokens = (min(num_seqs * max_len, int(num_tokens * times)) for times in costs.lengths)
             time = sum(estimate(shape, plan, load, each, costs) for each in tokens)
             if time < least:
                 best, least = plan, time
@@ -213,7 +213,7 @@ def _plan_own(
     shape: DecodeShape, num_seqs: int, max_own_len: int, num_multiprocessors: int, costs: Costs
 ) -> SplitPlan:
     tiles = max(1, -(-max_own_len // TILE_TOKENS))
-    columns = num_seqs * shape.num_kv_heads * shape.row_blocks
+    columns = shape.columns(num_seqs)
     if tiles <= SHORT_TILES and columns >= 2 * num_multiprocessors:
         return SplitPlan(OWN_WARPS, tiles, 1)
     return split_for(shape, num_seqs, max_own_len, num_seqs * max_own_len, num_multiprocessors, costs)
