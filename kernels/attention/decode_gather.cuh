@@ -8,7 +8,7 @@
 
 #include "attention/decode_merge.cuh"
 
-#define GATHERS (__CUDA_ARCH__ >= 900)
+#define GATHERS (__CUDA_ARCH__ >= 900 && !HANDS_OVER)
 
 #if GATHERS
 #define CLUSTER 16  // thread blocks at most; how many there are, a launch says

@@ -59,48 +59,50 @@ __device__ __forceinline__ void write_piece(const RowOutput& row, int index, Pie
   if (row.lse != nullptr && index == 0) *row.lse = piece.state.log_sum_exp();
 }
 
-// What the warps of a thread block share. `weights` is used before the rest.
+// What the warps of a thread block share.
 template <int ROWS_STORED, int ROWS>
 struct BlockShared {
+  static constexpr int MOST_PIECES = ROWS_STORED * ROW_PIECES;
+  static constexpr int SHARERS = NUM_THREADS < MOST_PIECES ? 1 : NUM_THREADS / MOST_PIECES;
+
+  union OfWarp {
+    Operand weights[ROWS * WEIGHT_STRIDE];  // this warp's alone, before
+    float output[ROWS_STORED * OUTPUT_STRIDE];
+  };
+  struct Share {  // a Piece
+    float4 sum;
+    float m, l;
+  };
   union {
-    Operand weights[NUM_WARPS][ROWS * WEIGHT_STRIDE];
-    float output[NUM_WARPS][ROWS_STORED * OUTPUT_STRIDE];
+    OfWarp warps[NUM_WARPS];
+    Share shares[SHARERS == 1 ? 1 : NUM_THREADS];  // behind a barrier after that, `merge_parts`
   };
   float top[NUM_WARPS][ROWS];
   float total[NUM_WARPS][ROWS];
   int is_last;
 };
 
-// Lays the warps' states side by side, outputs scaled to the thread block's common reference. Ends in a barrier.
+// Lays the warps' states side by side, each to its own reference. Ends in a barrier.
 template <int ROWS_STORED, int ROW_TILES>
-__device__ __forceinline__ void share_states(DecodeWarp<ROW_TILES>& warp,
+__device__ __forceinline__ void share_states(const DecodeWarp<ROW_TILES>& warp,
                                              BlockShared<ROWS_STORED, 8 * ROW_TILES>& shared) {
   const int index = threadIdx.x / WARP_SIZE;
-#pragma unroll
-  for (int t = 0; t < ROW_TILES; t++) {
-    if (warp.g > 0) continue;  // all g hold the same
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-      shared.top[index][8 * t + 2 * warp.q + e] = warp.top[t][e];
-      shared.total[index][8 * t + 2 * warp.q + e] = warp.total[t][e];
-    }
-  }
-  __syncthreads();  // also: nobody reads `weights` any more
+  __syncwarp();  // nobody reads the warp's `weights` any more
 #pragma unroll
   for (int t = 0; t < ROW_TILES; t++) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       const int row = 8 * t + 2 * warp.q + e;
+      if (warp.g == 0) {  // all g hold the same
+        shared.top[index][row] = warp.top[t][e];
+        shared.total[index][row] = warp.total[t][e];
+      }
       if (row >= ROWS_STORED) continue;
-      float highest = shared.top[0][row];
-#pragma unroll
-      for (int w = 1; w < NUM_WARPS; w++) highest = fmaxf(highest, shared.top[w][row]);
-      const float factor = exp2_below(warp.top[t][e], highest);
-      float* to = shared.output[index] + row * OUTPUT_STRIDE + warp.g;
+      float* to = shared.warps[index].output + row * OUTPUT_STRIDE + warp.g;
 #pragma unroll
       for (int d = 0; d < DIM_TILES; d++) {
-        to[16 * d] = warp.output[d][t][e] * factor;
-        to[16 * d + 8] = warp.output[d][t][e + 2] * factor;
+        to[16 * d] = warp.output[d][t][e];
+        to[16 * d + 8] = warp.output[d][t][e + 2];
       }
     }
   }
@@ -115,12 +117,14 @@ __device__ __forceinline__ Piece block_piece(const BlockShared<ROWS_STORED, ROWS
   for (int w = 0; w < NUM_WARPS; w++) piece.state.m = fmaxf(piece.state.m, shared.top[w][row]);
 #pragma unroll
   for (int w = 0; w < NUM_WARPS; w++) {
-    piece.state.l += shared.total[w][row] * exp2_below(shared.top[w][row], piece.state.m);
-    const float4 part = *reinterpret_cast<const float4*>(&shared.output[w][row * OUTPUT_STRIDE + 4 * index]);
-    piece.sum.x += part.x;
-    piece.sum.y += part.y;
-    piece.sum.z += part.z;
-    piece.sum.w += part.w;
+    const float factor = exp2_below(shared.top[w][row], piece.state.m);
+    const float* part = shared.warps[w].output + row * OUTPUT_STRIDE + 4 * index;
+    const float4 sum = *reinterpret_cast<const float4*>(part);
+    piece.state.l += shared.total[w][row] * factor;
+    piece.sum.x += sum.x * factor;
+    piece.sum.y += sum.y * factor;
+    piece.sum.z += sum.z * factor;
+    piece.sum.w += sum.w * factor;
   }
   return piece;
 }
@@ -147,46 +151,61 @@ struct Partials {
     piece.state.l = loaded.y;
     return piece;
   }
+
+  // Every `step`-th part from `first` on, below `end`.
+  template <int PARTS>
+  __device__ __forceinline__ void take(Piece (&taken)[PARTS], int slot, int first, int step, int end,
+                                       int index) const {
+#pragma unroll
+    for (int k = 0; k < PARTS; k++) {
+      if (first + k * step < end) taken[k] = load(slot, first + k * step, index);
+    }
+  }
 };
 
 constexpr int PARTS_AT_ONCE = 8;  // under way: each time takes as long as an answer of the L2 cache
 
-// Merges the `num_parts` partials of `num_rows` rows, of MOST_ROWS at most, and writes them; `output_of(row)` says
-// where to, `slot_of(row)` where from. All threads of the thread block take part: where they are more than there
-// are pieces, several merge every so many-th part of one piece, and the first of them puts that together.
-template <int MOST_ROWS, typename SlotOf, typename OutputOf>
-__device__ __forceinline__ void merge_parts(const Partials& partials, int num_parts, int num_rows, SlotOf slot_of,
-                                            OutputOf output_of) {
-  constexpr int MOST_PIECES = MOST_ROWS * ROW_PIECES,
-                SHARERS = NUM_THREADS < MOST_PIECES ? 1 : NUM_THREADS / MOST_PIECES;
-  __shared__ Piece shares[SHARERS == 1 ? 1 : NUM_THREADS];
+// Merges the `num_parts` parts of `num_rows` rows and writes them; `output_of(row)` says where to, `slot_of(row)`
+// where from. All threads of the thread block take part, behind a barrier: where they are more than there are
+// pieces, several merge every so many-th part of one piece, and the first of them puts that together.
+template <int ROWS_STORED, int ROWS, typename Parts, typename SlotOf, typename OutputOf>
+__device__ __forceinline__ void merge_parts(BlockShared<ROWS_STORED, ROWS>& shared, const Parts& parts,
+                                            int num_parts, int num_rows, SlotOf slot_of, OutputOf output_of) {
+  constexpr int SHARERS = BlockShared<ROWS_STORED, ROWS>::SHARERS,
+                MOST_PIECES = BlockShared<ROWS_STORED, ROWS>::MOST_PIECES;
   const int num_pieces = num_rows * ROW_PIECES;
   const int sharer = SHARERS == 1 ? 0 : threadIdx.x / MOST_PIECES;
   const int first = SHARERS == 1 ? threadIdx.x : threadIdx.x % MOST_PIECES;
-  for (int i = first; sharer < SHARERS && i < num_pieces; i += NUM_THREADS) {
-    const int row = i / ROW_PIECES, index = i % ROW_PIECES;
+  for (int done = 0; done < num_pieces; done += NUM_THREADS) {  // lanes of a warp stay together
+    const int i = done + first;
+    const bool works = sharer < SHARERS && i < num_pieces;
+    const int row = works ? i / ROW_PIECES : 0, index = i % ROW_PIECES;
     Piece merged;
-    for (int part = sharer; part < num_parts; part += PARTS_AT_ONCE * SHARERS) {
-      Piece loaded[PARTS_AT_ONCE];
+    for (int part = 0; part < num_parts; part += PARTS_AT_ONCE * SHARERS) {
+      Piece taken[PARTS_AT_ONCE];
+      parts.take(taken, slot_of(row), part + sharer, SHARERS, works ? num_parts : 0, index);
 #pragma unroll
-      for (int k = 0; k < PARTS_AT_ONCE; k++) {
-        const int other = part + k * SHARERS;
-        if (other < num_parts) loaded[k] = partials.load(slot_of(row), other, index);
-      }
-#pragma unroll
-      for (int k = 0; k < PARTS_AT_ONCE; k++) merged.merge(loaded[k]);
+      for (int k = 0; k < PARTS_AT_ONCE; k++) merged.merge(taken[k]);
     }
+    if (!works) continue;
     if (SHARERS == 1) {
       write_piece(output_of(row), index, merged);
     } else {
-      shares[threadIdx.x] = merged;
+      shared.shares[threadIdx.x] = {merged.sum, merged.state.m, merged.state.l};
     }
   }
   if (SHARERS == 1) return;
   __syncthreads();
   if (threadIdx.x >= num_pieces) return;
-  Piece merged = shares[threadIdx.x];
+  Piece merged;
 #pragma unroll
-  for (int s = 1; s < SHARERS; s++) merged.merge(shares[s * MOST_PIECES + threadIdx.x]);
+  for (int s = 0; s < SHARERS; s++) {
+    const auto& share = shared.shares[s * MOST_PIECES + threadIdx.x];
+    Piece other;
+    other.sum = share.sum;
+    other.state.m = share.m;
+    other.state.l = share.l;
+    merged.merge(other);
+  }
   write_piece(output_of(threadIdx.x / ROW_PIECES), threadIdx.x % ROW_PIECES, merged);
 }

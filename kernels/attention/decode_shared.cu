@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) decode_shared(
                              0,
                              shared_len};
   warp.attend(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
-              shared.weights[warp_index]);
+              shared.warps[warp_index].weights);
   warp.finish();
   share_states(warp, shared);
 

@@ -7,7 +7,9 @@
 // whatever the group size. Each thread block takes a run of 32-token tiles, its warps every NUM_WARPS-th of them. A
 // sequence that fits into one thread block is written at once; otherwise each leaves its partial state in global
 // memory and the last one to arrive merges all of them (decode_merge.cuh), so there is no second kernel to launch.
-// The arrival counter wraps to zero by itself, which lets a CUDA graph replay the launch.
+// The arrival counter wraps to zero by itself, which lets a CUDA graph replay the launch. On Hopper they are a
+// cluster where there is room for all clusters (decode_gather.cuh), or hand over what they have
+// (decode_handover.cuh).
 //
 // With `shared_lens` the first tokens of a sequence are somebody else's work: decode_shared.cu has put
 // their partials in place, and this kernel attends to the rest and merges.
@@ -22,18 +24,25 @@
 #define INPUT_IS_FRESH 1  // what is written here must not be read as if nobody wrote it
 #endif
 
-#include "attention/decode_gather.cuh"
-#include "attention/decode_merge.cuh"
-#if CACHE_KIND
-#include "cache/byte_heads.cuh"
-#endif
-
 #ifndef EVEN_SPLITS
 #define EVEN_SPLITS \
   0  // 1: a sequence is shared out evenly among all of the grid, by tiles_per_split tiles at least
 #endif
 #ifndef WHOLE_CONTEXT
 #define WHOLE_CONTEXT 0  // 1: neither a window nor a shared prefix; the first token is known before the length is
+#endif
+#ifndef HANDS_OVER
+#define HANDS_OVER \
+  0  // 1: all parts of a sequence come from here, and go to the one that merges by decode_handover.cuh
+#endif
+
+#include "attention/decode_gather.cuh"
+#include "attention/decode_merge.cuh"
+#if HANDS_OVER
+#include "attention/decode_handover.cuh"
+#endif
+#if CACHE_KIND
+#include "cache/byte_heads.cuh"
 #endif
 
 constexpr int ROWS = round_up(GROUP_SIZE, 8) < MAX_ROWS ? round_up(GROUP_SIZE, 8) : MAX_ROWS;
@@ -90,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     Element* __restrict__ output,              // [num_seqs, num_heads, head_size], strided
     float* __restrict__ lse,                   // [num_seqs, num_heads], or null
     float* __restrict__ partial_output,        // [num_seqs, num_heads, max_parts, head_size]
-    float2* __restrict__ partial_state,        // [num_seqs, num_heads, max_parts]
+    float2* __restrict__ partial_state,        // [num_seqs, num_heads, max_parts], or as Handover has it
     uint32* __restrict__ arrivals,             // [num_seqs, num_kv_heads * ROW_BLOCKS], zero before and after
     const Element* FRESH_RESTRICT query,       // [num_seqs, num_heads, head_size], strided
     const Cached* FRESH_RESTRICT key_cache,    // [num_blocks, num_kv_heads, head_size / x, block_size, x]
@@ -175,6 +184,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #endif
     return;
   }
+  uint32* const arrived = arrivals + static_cast<int64>(seq) * gridDim.y + blockIdx.y;
+#if HANDS_OVER
+  uint32 before_me = 0;  // looked at when the tiles are done
+  if (num_splits > 1 && threadIdx.x == 0) before_me = atomicInc(arrived, num_splits - 1);
+#endif
   const int shared_parts = shared_len > 0 ? ceil_div(ceil_div(shared_len, TILE_TOKENS), shared_tiles_per_split) : 0;
 
 #if ALIBI
@@ -196,8 +210,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   if (!is_old && warp_tile < my_end) warp.fetch(context, warp_tile);
 #endif
   warp.attend<FETCHES_FIRST>(context, ScoreScale(scale, cap), my_first + warp_index, my_end, NUM_WARPS,
-                             shared.weights[warp_index]);
+                             shared.warps[warp_index].weights);
   warp.finish();
+#if HANDS_OVER
+  if (threadIdx.x == 0) shared.is_last = before_me == num_splits - 1;
+#endif
   share_states(warp, shared);
 
 #if GATHERS
@@ -212,15 +229,21 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     return;
   }
 #endif
-  const int num_parts = shared_parts + num_splits;
+#if HANDS_OVER
+  const Handover partials{reinterpret_cast<uint4*>(partial_output), reinterpret_cast<uint2*>(partial_state),
+                          max_parts};
+#else
   const Partials partials{partial_output, partial_state, max_parts};
+#endif
   if (num_splits == 1) {
     wait_for_previous_kernel();  // the one that leaves the shared parts
     for (int i = threadIdx.x; i < num_rows * ROW_PIECES; i += NUM_THREADS) {
       const int row = i / ROW_PIECES, index = i % ROW_PIECES;
       Piece sum = block_piece(shared, row, index);
+#if !HANDS_OVER
 #pragma unroll 4
       for (int part = 0; part < shared_parts; part++) sum.merge(partials.load(slot_of(row), part, index));
+#endif
       write_piece(output_of(row), index, sum);
     }
     return;
@@ -229,15 +252,17 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     const int row = i / ROW_PIECES, index = i % ROW_PIECES;
     partials.store(slot_of(row), shared_parts + split, index, block_piece(shared, row, index));
   }
+#if HANDS_OVER
+  __syncthreads();
+  if (!shared.is_last) return;
+#else
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    const uint32 arrived = atomicInc(arrivals + static_cast<int64>(seq) * gridDim.y + blockIdx.y, num_splits - 1);
-    shared.is_last = arrived == num_splits - 1;
-  }
+  if (threadIdx.x == 0) shared.is_last = atomicInc(arrived, num_splits - 1) == num_splits - 1;
   __syncthreads();
   if (!shared.is_last) return;
   __threadfence();
   wait_for_previous_kernel();
-  merge_parts<ROWS_STORED>(partials, num_parts, num_rows, slot_of, output_of);
+#endif
+  merge_parts(shared, partials, shared_parts + num_splits, num_rows, slot_of, output_of);
 }

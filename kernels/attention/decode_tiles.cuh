@@ -77,8 +77,8 @@ constexpr float LEAST_UNIT = 1e-30f;
 constexpr float LARGEST_RATIO = 128.0f;  // of a scale to the unit of O; times 2^SLACK a half has room for it
 
 // Right after `wait_for_previous_kernel`, or before it of what was there before.
-__device__ __forceinline__ uint32 load_scale(const Cached* address) {
-  unsigned short bits;
+__device__ __forceinline__ Scale load_scale(const Cached* address) {
+  Scale bits;
 #if INPUT_IS_FRESH
   asm volatile("ld.global.u16 %0, [%1];" : "=h"(bits) : "l"(address) : "memory");
 #else
@@ -117,7 +117,7 @@ struct DecodeWarp {
   uint4 key[PART_STEPS][4];         // A operands of S^T: 16-byte row x tokens g + 8 r
   EightTokens value[PART_DIMS][2];  // A operands of O^T: dimensions g and g + 8
 #if CACHE_KIND
-  uint32 scales;                   // of token `lane` of the tile, the key's above the value's; 0: no token
+  Scale key_scale, value_scale;    // of token `lane` of the tile, as they were loaded: nobody waits for them yet
   float unit, inverse_unit;        // of `output`
   float query_unit[ROW_TILES][2];  // of rows 2q, 2q + 1 in `query`, with QUERY_UNITS
 #endif
@@ -171,9 +171,9 @@ struct DecodeWarp {
     int blocks[TILE_BLOCKS];
 #pragma unroll
     for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
+    load_scales(context, blocks);
     load_keys(context, blocks, 0);
     load_values(context, blocks, 0);
-    load_scales(context, blocks, tile);
   }
 
   // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for
@@ -186,8 +186,8 @@ struct DecodeWarp {
     if (!FETCHED) {
       drop_foreign_blocks(context, first_tile);
       if (PIPELINED) {
+        load_scales(context, next_blocks);
         load_keys(context, next_blocks, 0);
-        load_scales(context, next_blocks, first_tile);
       }
     }
 #pragma unroll
@@ -199,15 +199,17 @@ struct DecodeWarp {
       const bool more = next < end_tile;
       if (more) read_table(context.block_table, context.max_blocks, next);
       float scores[2][ROW_TILES][4] = {};
-      if (!PIPELINED) load_scales(context, blocks, tile);
+      if (!PIPELINED) load_scales(context, blocks);
       if (PIPELINED && (!FETCHED || tile != first_tile)) load_values(context, blocks, 0);
-      const TileScales tile_scales = take_scales();  // waits for them, and values should be asked for before
+      const int position = tile * TILE_TOKENS;
+      const bool at_edge = position < context.begin || position + TILE_TOKENS > context.end;
+      if (PIPELINED) multiply_keys(scores, 0);
+      const TileScales tile_scales = take_scales(context, position, at_edge);  // the next ones may be loaded then
       if (PIPELINED) {
-        multiply_keys(scores, 0);
         if (more) {
           drop_foreign_blocks(context, next);
+          load_scales(context, next_blocks);
           load_keys(context, next_blocks, 0);
-          load_scales(context, next_blocks, next);
         }
       } else {
         if (more) drop_foreign_blocks(context, next);
@@ -218,8 +220,6 @@ struct DecodeWarp {
           multiply_keys(scores, part);
         }
       }
-      const int position = tile * TILE_TOKENS;
-      const bool at_edge = position < context.begin || position + TILE_TOKENS > context.end;
       weigh(scores, scale, tile_scales, context, position, at_edge, weights);
       __syncwarp();
       uint4 weight[ROW_TILES];
@@ -251,10 +251,14 @@ struct DecodeWarp {
   }
 
  private:
-  // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ..., and the value's of token `lane`.
+  // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ...; of no token, a value's is 0.
   struct TileScales {
 #if CACHE_KIND
-    float keys[4], values[4], mine;
+    float keys[4], values[4];
+
+    __device__ __forceinline__ float largest_of_values() const {
+      return fmaxf(fmaxf(values[0], values[1]), fmaxf(values[2], values[3]));
+    }
 #endif
   };
 
@@ -325,28 +329,28 @@ struct DecodeWarp {
     return block;
   }
 
-  __device__ __forceinline__ void load_scales(const PagedContext& context, const int (&blocks)[TILE_BLOCKS],
-                                              int tile) {
+  __device__ __forceinline__ void load_scales(const PagedContext& context, const int (&blocks)[TILE_BLOCKS]) {
 #if CACHE_KIND
-    const int lane = threadIdx.x % WARP_SIZE, token = tile * TILE_TOKENS + lane;
+    const int lane = threadIdx.x % WARP_SIZE;
     const int64 block = block_of(blocks, lane);
     const int64 at = context.scales_from_head + lane % BLOCK_SIZE * static_cast<int>(sizeof(Scale));
-    const uint32 of_key = load_scale(context.key_cache + block * context.key_stride + at);
-    const uint32 of_value = load_scale(context.value_cache + block * context.value_stride + at);
-    scales = token >= context.begin && token < context.end ? of_key << 16 | of_value : 0;
+    key_scale = load_scale(context.key_cache + block * context.key_stride + at);
+    value_scale = load_scale(context.value_cache + block * context.value_stride + at);
 #endif
   }
 
-  // Of the tile whose scales are there; the next one's may be loaded then.
-  __device__ __forceinline__ TileScales take_scales() {
+  // Of the tile whose scales are there; the next one's may be loaded then. By shuffles: what waits for the scales
+  // may not be moved in front of loads that are to be under way meanwhile.
+  __device__ __forceinline__ TileScales take_scales(const PagedContext& context, int position, bool at_edge) {
     TileScales taken;
 #if CACHE_KIND
-    taken.mine = scale_of(scales & 0xffffu);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const uint32 both = __shfl_sync(FULL_WARP, scales, 8 * i + g);
-      taken.keys[i] = scale_of(both >> 16) * (INTEGER_KEYS ? 1.0f : PAIRS_UNIT<Operand>);
-      taken.values[i] = scale_of(both & 0xffffu);
+      const int token = 8 * i + g;
+      taken.keys[i] = scale_of(__shfl_sync(FULL_WARP, static_cast<uint32>(key_scale), token)) *
+                      (INTEGER_KEYS ? 1.0f : PAIRS_UNIT<Operand>);
+      taken.values[i] = scale_of(__shfl_sync(FULL_WARP, static_cast<uint32>(value_scale), token));
+      if (at_edge && (position + token < context.begin || position + token >= context.end)) taken.values[i] = 0.0f;
     }
 #endif
     return taken;
@@ -447,7 +451,7 @@ struct DecodeWarp {
     float highest[ROW_TILES][2];
     bool above = false;
 #if CACHE_KIND
-    above = tile_scales.mine > LARGEST_RATIO * unit;
+    above = tile_scales.largest_of_values() > LARGEST_RATIO * unit;
 #endif
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++) {
@@ -497,7 +501,7 @@ struct DecodeWarp {
   __device__ __forceinline__ void raise(const float (&highest)[ROW_TILES][2], const TileScales& tile_scales) {
     float shrink = 1.0f;
 #if CACHE_KIND
-    const float largest = warp_max(tile_scales.mine);
+    const float largest = warp_max<16, 4>(tile_scales.largest_of_values());
     if (largest > LARGEST_RATIO * unit) {
       shrink = unit;
       unit = largest * (2.0f / LARGEST_RATIO);  // the next ones may be twice as large

@@ -67,5 +67,17 @@ __device__ __forceinline__ void publish(uint32* place, uint32 value) {
                : "memory");
 }
 
+__device__ __forceinline__ void publish(uint4* place, uint4 value) {
+  asm volatile("st.relaxed.gpu.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(place), "r"(value.x),
+               "r"(value.y), "r"(value.z), "r"(value.w), "l"(keep_in_cache())
+               : "memory");
+}
+
+__device__ __forceinline__ void publish(uint2* place, uint2 value) {
+  asm volatile("st.relaxed.gpu.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(place), "r"(value.x),
+               "r"(value.y), "l"(keep_in_cache())
+               : "memory");
+}
+
 // Of a place that nobody looks at in this launch.
 __device__ __forceinline__ void mark_not_there(uint32* place) { publish(place, NOT_THERE); }

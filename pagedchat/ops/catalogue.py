@@ -81,6 +81,7 @@ def variants_for_model(
         "INPUT_IS_FRESH": 0,  # in captured steps alone
         "WRITES_NEW": 0,
         "EVEN_SPLITS": 0,
+        "HANDS_OVER": 0,
         "PART_KEYS": PART_KEYS if batch_invariant else 0,
         "IN_ORDER": int(batch_invariant),
         "CACHE_KIND": cache_kind,

@@ -96,6 +96,7 @@ def recorded_launches(capability: tuple[int, int]) -> Iterator[Launches]:
         "current_stream": lambda _device: 0,
         "stream_of": lambda _tensor: 0,
         "arrival_counters": lambda _device, count, *_: torch.empty(count, dtype=torch.int32),
+        "handover_words": lambda _device, count: torch.empty(count, dtype=torch.int32),
         "compute_capability": lambda _device: capability,
         "tensor_map": lambda *_: bytes(128),
     }

@@ -134,6 +134,12 @@ def test_arrivals_that_are_not_counted_back_are_told_at_the_end() -> None:
         arrivals.arrival_counters(torch.device("cpu"), 4)[3] = 1
 
 
+def test_what_is_handed_over_and_not_taken_is_told_at_the_end() -> None:
+    told = "left words that were handed over and not taken"
+    with pytest.raises(KernelFaultError, match=told), kernels_on_cpu():
+        arrivals.handover_words(torch.device("cpu"), 4)[3] = 1
+
+
 def test_after_a_fault_the_next_launch_is_right(kernels: Kernels) -> None:
     output = torch.zeros_like(NUMBERS)
     kernels.run("reverse", output, NUMBERS, threads=256)

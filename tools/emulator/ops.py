@@ -87,12 +87,19 @@ class _Counters:
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], torch.Tensor] = {}
+        self._words: dict[int, torch.Tensor] = {}
 
     def get(self, _device: torch.device, count: int, purpose: str = "") -> torch.Tensor:
         """`[count]`, int32, and no more: so that a fence can be behind them."""
         return self._found.setdefault((count, purpose), torch.zeros(count, dtype=torch.int32))
 
+    def words(self, _device: torch.device, count: int) -> torch.Tensor:
+        """The same of words that are not there."""
+        return self._words.setdefault(count, torch.full((count,), -1, dtype=torch.int32))
+
     def check(self) -> None:
+        if any(bool((words != -1).any()) for words in self._words.values()):
+            raise KernelFaultError("A launch left words that were handed over and not taken.")
         if any(bool(counters.any()) for counters in self._found.values()):
             raise KernelFaultError("A launch left counters of arrivals that are not zero.")
 
@@ -109,6 +116,7 @@ def _answers(kernels: EmulatedKernels, counters: _Counters, num_multiprocessors:
         "stream_of": lambda _tensor: 0,
         "can_overlap": lambda _device: True,
         "arrival_counters": counters.get,
+        "handover_words": counters.words,
         "compute_capability": lambda _device: _CAPABILITY,
         "tensor_map": emulated_tensor_map,
     }

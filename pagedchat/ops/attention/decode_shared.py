@@ -11,7 +11,7 @@ from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.attention.call import AttentionCall, check_call
 from pagedchat.ops.attention.decode_plan import SharedPlan, plan_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_split import decode_shape, launch_on_splits
+from pagedchat.ops.attention.decode_split import SharedParts, decode_shape, launch_on_splits
 from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of
@@ -91,15 +91,8 @@ def launch_shared(
     partial = partial_states(query, plan.max_parts)
     is_fresh = overlap and can_overlap(query.device)
     _launch_prefix(call, shared_lens, group_starts, plan, partial, input_is_fresh=is_fresh)
-    launch_on_splits(
-        call,
-        shape,
-        plan.own,
-        partial,
-        shared_lens=shared_lens,
-        shared_plan=plan.shared,
-        writes_new=writes_new,
-    )
+    shared = SharedParts(shared_lens, plan.shared, partial)
+    launch_on_splits(call, shape, plan.own, shared=shared, writes_new=writes_new)
 
 
 def _launch_prefix(

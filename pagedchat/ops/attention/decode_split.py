@@ -4,6 +4,7 @@ PagedAttention (Kwon et al. 2023, arXiv 2309.06180) with the split of flash-deco
 cache layout of `ops.cache.layout`. 16-bit element types; `decode_simt` does the others.
 """
 
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -14,7 +15,7 @@ from pagedchat.ops.attention.call import AttentionCall, check_call
 from pagedchat.ops.attention.decode_grid import TILE_TOKENS, DecodeShape, SplitPlan
 from pagedchat.ops.attention.decode_plan import MAX_TILES, plan_split
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_workspace import partial_states
+from pagedchat.ops.attention.decode_workspace import MOST_HANDED, Parts, handover_places, partial_states
 from pagedchat.ops.common.arrivals import arrival_counters
 from pagedchat.ops.common.launch import address, can_overlap, on_cuda, stream_of
 
@@ -68,8 +69,7 @@ def launch_split(
     plan = plan_split(
         shape, num_seqs, longest, total, num_multiprocessors, any_lengths=any_lengths, clusters=clusters
     )
-    partial = partial_states(query, plan.num_splits)
-    launch_on_splits(call, shape, plan, partial, overlap=overlap, writes_new=writes_new)
+    launch_on_splits(call, shape, plan, overlap=overlap, writes_new=writes_new)
 
 
 def decode_shape(call: AttentionCall) -> DecodeShape:
@@ -78,14 +78,23 @@ def decode_shape(call: AttentionCall) -> DecodeShape:
     return DecodeShape(num_kv_heads, num_heads // num_kv_heads, head_size, call.key_cache.itemsize)
 
 
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """Of sequences, that a launch leaves for the next one."""
+
+    lens: torch.Tensor
+    """`[num_seqs]`, int32: tokens that were attended to."""
+    plan: SplitPlan
+    parts: Parts
+    """`partial_states` for the splits of that plan and of what follows."""
+
+
 def launch_on_splits(
     call: AttentionCall,
     shape: DecodeShape,
     plan: SplitPlan,
-    partial: tuple[torch.Tensor, torch.Tensor],
     *,
-    shared_lens: torch.Tensor | None = None,
-    shared_plan: SplitPlan | None = None,
+    shared: SharedParts | None = None,
     overlap: bool = False,
     writes_new: bool = False,
 ) -> None:
@@ -95,16 +104,16 @@ def launch_on_splits(
         call: as for `launch_split`.
         shape: of the call.
         plan: the split, of own parts if there are shared ones.
-        partial: `partial_states` for the splits of both plans.
-        shared_lens: `[num_seqs]`, int32: tokens that were attended to by the launch before this one, if any.
-        shared_plan: of that launch.
+        shared: what the launch before this one does, if it does something.
         overlap, writes_new: as for `launch_split`.
     """
     query, key_cache, value_cache, output, options = (
         call.query, call.key_cache, call.value_cache, call.output, call.options,
     )  # fmt: skip
     num_seqs, grid_heads, num_splits = query.shape[0], shape.num_kv_heads * shape.row_blocks, plan.num_splits
-    early = can_overlap(query.device)
+    early, is_whole = can_overlap(query.device), shared is None and options.sliding_window is None
+    is_fresh, gathers = writes_new or (overlap and early), plan.gathers and early and shared is None
+    hands_over = is_fresh and early and is_whole and not gathers and 1 < num_splits <= MOST_HANDED
     kernel = get_kernel(
         NAME,
         query.device.index,
@@ -113,29 +122,34 @@ def launch_on_splits(
         SINKS=options.has_sinks,
         CACHE_KIND=call.cache_kind,
         NUM_WARPS=plan.num_warps,
-        WHOLE_CONTEXT=int(shared_lens is None and options.sliding_window is None),
-        INPUT_IS_FRESH=int(writes_new or (overlap and early)),
+        WHOLE_CONTEXT=int(is_whole),
+        INPUT_IS_FRESH=int(is_fresh),
         WRITES_NEW=int(writes_new),
         EVEN_SPLITS=int(plan.is_even),
+        HANDS_OVER=int(hands_over),
     )
+    grid, num_threads = (num_splits, grid_heads, num_seqs), 32 * plan.num_warps
+    if gathers:  # a cluster waits until there is room for all of it, and the next one until that has ended
+        gathers = num_splits * kernel.active_clusters(num_splits, num_threads) >= prod(grid)
+    parts = shared.parts if shared else _parts(query, 1 if gathers else num_splits, hands_over=hands_over)
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
         output.data_ptr(),
         address(call.lse),
-        partial[0].data_ptr(),
-        partial[1].data_ptr(),
+        parts[0].data_ptr(),
+        parts[1].data_ptr(),
         arrivals,
         query.data_ptr(),
         key_cache.data_ptr(),
         value_cache.data_ptr(),
         call.block_tables.data_ptr(),
         call.seq_lens.data_ptr(),
-        address(shared_lens),
+        address(shared.lens if shared else None),
         address(options.alibi_slopes),
         address(options.sinks),
         i32(call.block_tables.stride(0)),
         i32(shape.num_kv_heads),
-        i32(num_splits + (shared_plan.num_splits if shared_plan else 0)),
+        i32(num_splits + (shared.plan.num_splits if shared else 0)),
         key_cache.stride(0),
         value_cache.stride(0),
         query.stride(0),
@@ -143,20 +157,21 @@ def launch_on_splits(
         output.stride(0),
         output.stride(1),
         i32(plan.tiles_per_split),
-        i32(shared_plan.tiles_per_split if shared_plan else MAX_TILES),
+        i32(shared.plan.tiles_per_split if shared else MAX_TILES),
         i32(options.sliding_window or 0),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
-    grid, num_threads = (num_splits, grid_heads, num_seqs), 32 * plan.num_warps
-    gathers = plan.gathers and early and shared_lens is None
-    if gathers:  # a cluster waits until there is room for all of it, and the next one until that has ended
-        gathers = num_splits * kernel.active_clusters(num_splits, num_threads) >= prod(grid)
     kernel.launch(
         grid,
         num_threads,
         args,
         stream=stream_of(query),
-        overlap=(overlap or shared_lens is not None) and early,
+        overlap=(overlap or shared is not None) and early,
         cluster=num_splits if gathers else 1,
     )
+
+
+def _parts(query: torch.Tensor, num_splits: int, *, hands_over: bool) -> Parts:
+    """Where thread blocks leave what they have of a row."""
+    return handover_places(query, num_splits) if hands_over else partial_states(query, num_splits)

@@ -1,4 +1,4 @@
-"""Counters for thread blocks of a launch that finish what others have begun. Knows no kernel."""
+"""Memory through which thread blocks of a launch finish what others have begun. Knows no kernel."""
 
 from typing import Literal
 
@@ -7,9 +7,14 @@ import torch
 from pagedchat.ops.common.launch import current_stream
 
 Purpose = Literal["attention", "products"]
+_Kept = tuple[int, int, str]
+"""Device, stream, and what it is for."""
 
-_counters: dict[tuple[int, int, Purpose], torch.Tensor] = {}
+_memory: dict[_Kept, torch.Tensor] = {}
 _MIN_COUNTERS = 1 << 16
+_MIN_WORDS = 1 << 20
+_NOT_THERE = -1
+"""All bits: `NOT_THERE` of kernels/common/published.cuh."""
 _CAPTURED = -1
 
 
@@ -25,18 +30,28 @@ def arrival_counters(device: torch.device, count: int, purpose: Purpose = "atten
         count: that a launch takes.
         purpose: kernels of one may begin while those of the other still count.
     """
+    return _kept(device, count, purpose, 0, _MIN_COUNTERS)
+
+
+def handover_words(device: torch.device, count: int) -> torch.Tensor:
+    """At least `count` int32 words that are not there yet (all bits set), as kernels leave them; else as
+    `arrival_counters`."""
+    return _kept(device, count, "handover", _NOT_THERE, _MIN_WORDS)
+
+
+def _kept(device: torch.device, count: int, purpose: str, value: int, fewest: int) -> torch.Tensor:
     capturing = torch.cuda.is_current_stream_capturing()
     stream = _CAPTURED if capturing else current_stream(device)
-    counters = _counters.get((device.index, stream, purpose))
-    if counters is not None and len(counters) >= count:
-        return counters
+    found = _memory.get((device.index, stream, purpose))
+    if found is not None and len(found) >= count:
+        return found
     if capturing:
-        return _zeros(count, device)  # belongs to the graph, zeroed by it
-    if (device.index, _CAPTURED, purpose) not in _counters:
-        _counters[device.index, _CAPTURED, purpose] = _zeros(max(count, _MIN_COUNTERS), device)
-    counters = _counters[device.index, stream, purpose] = _zeros(max(count, _MIN_COUNTERS), device)
-    return counters
+        return _filled(count, value, device)  # belongs to the graph, filled by it
+    if (device.index, _CAPTURED, purpose) not in _memory:
+        _memory[device.index, _CAPTURED, purpose] = _filled(max(count, fewest), value, device)
+    found = _memory[device.index, stream, purpose] = _filled(max(count, fewest), value, device)
+    return found
 
 
-def _zeros(count: int, device: torch.device) -> torch.Tensor:
-    return torch.zeros(count, dtype=torch.int32, device=device)
+def _filled(count: int, value: int, device: torch.device) -> torch.Tensor:
+    return torch.full((count,), value, dtype=torch.int32, device=device)

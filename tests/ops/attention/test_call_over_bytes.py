@@ -13,7 +13,6 @@ from pagedchat.ops.attention.decode_grid import BYTE_WARPS, DecodeShape, SplitPl
 from pagedchat.ops.attention.decode_plan import MAX_TILES
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits, launch_split
-from pagedchat.ops.attention.decode_workspace import partial_states
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.byte_cache import DTYPES, dequantised, quantised
 from pagedchat.ops.cache.byte_kinds import CacheKind
@@ -137,7 +136,7 @@ def test_values_of_very_different_sizes_leave_no_trace_of_each_other(
         call = case.call(each)
         plan = SplitPlan(num_warps, MAX_TILES, 1)
         with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
-            launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, 1))
+            launch_on_splits(call, decode_shape(call), plan)
         check_decoded(case, each, call)
 
 
@@ -156,7 +155,7 @@ def test_scores_that_grow_pass_their_reference(kind: CacheKind, steepness: float
     options = AttentionOptions(scale=0.1)
     call = case.call(options)
     with kernels_on_cpu(seed=5) if device == "cpu" else nullcontext():
-        launch_on_splits(call, decode_shape(call), SplitPlan(4, MAX_TILES, 1), partial_states(case.query, 1))
+        launch_on_splits(call, decode_shape(call), SplitPlan(4, MAX_TILES, 1))
     check_attention(case, options, results(call)[0])
 
 
@@ -170,7 +169,7 @@ def test_queries_that_no_half_float_holds(kind: CacheKind, size: float, device: 
     options = AttentionOptions(scale=0.125 / size)
     call = case.call(options)
     with kernels_on_cpu(seed=4) if device == "cpu" else nullcontext():
-        launch_on_splits(call, decode_shape(call), SplitPlan(2, MAX_TILES, 1), partial_states(case.query, 1))
+        launch_on_splits(call, decode_shape(call), SplitPlan(2, MAX_TILES, 1))
     check_decoded(case, options, call)
 
 

@@ -5,11 +5,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from pagedchat.ops.attention import decode_split as launches
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_grid import SplitPlan
-from pagedchat.ops.attention.decode_plan import MAX_TILES, MOST_GATHERED
+from pagedchat.ops.attention.decode_plan import MAX_TILES
 from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
-from pagedchat.ops.attention.decode_workspace import partial_states
+from pagedchat.ops.attention.decode_workspace import MOST_HANDED, partial_states
 from tests.ops.cuda_layout_case import (
     BLOCK_SIZES,
     HEAD_SIZES,
@@ -85,9 +86,9 @@ def test_every_rule_of_scores(device: str, rule: dict[str, float]) -> None:
     [*((*split, False) for split in SPLITS), (4, 4, True), (8, 16, True), (2, 32, True), (4, 5, True)],
 )
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.parametrize(("has_sinks", "overlap"), [(False, True), (True, True), (True, False)])
 def test_every_split_gives_the_same(
-    num_warps: int, tiles_per_split: int, gathers: bool, seed: int, has_sinks: bool
+    num_warps: int, tiles_per_split: int, gathers: bool, seed: int, has_sinks: bool, overlap: bool
 ) -> None:
     lens = torch.randint(1, 2000, (7,), generator=torch.Generator().manual_seed(seed)).tolist()
     case = make_layout_case(lens, num_heads=8, num_kv_heads=2, dtype=torch.float16, device="cuda", seed=seed)
@@ -98,12 +99,8 @@ def test_every_split_gives_the_same(
     for _ in range(2):  # a second time: the counters are back at zero
         call = case.call(options)
         plan = SplitPlan(num_warps, tiles_per_split, num_splits, gathers=gathers)
-        partial = partial_states(case.query, num_splits)
-        partial[1].fill_(torch.nan)
-        launch_on_splits(call, decode_shape(call), plan, partial)
+        launch_on_splits(call, decode_shape(call), plan, overlap=overlap)
         check_attention(case, options, *results(call))
-        through_memory = num_splits > 1 and not (gathers and num_splits <= MOST_GATHERED)
-        assert partial[1].isnan().all() != through_memory
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -123,10 +120,10 @@ def test_long_and_short_are_shared_out_evenly(
     options = AttentionOptions(scale=0.125, sliding_window=window)
     plan = SplitPlan(num_warps, fewest_tiles, num_splits, is_even=True, gathers=gathers)
 
-    for _ in range(2):  # a second time: the counters are back at zero
+    for overlap in (False, True, True):  # the counters are back at zero
         call = case.call(options)
         with kernels_on_cpu(seed=3) if device == "cpu" else nullcontext():
-            launch_on_splits(call, decode_shape(call), plan, partial_states(case.query, num_splits))
+            launch_on_splits(call, decode_shape(call), plan, overlap=overlap)
         check_attention(case, options, *results(call))
 
 
@@ -148,27 +145,50 @@ def test_parts_of_a_cluster_are_gathered_in_shared_memory(
 
     with kernels_on_cpu(seed=seed) as kernels:
         plan = SplitPlan(num_warps, tiles, num_splits, gathers=True)
-        nothing = torch.empty(0)  # nothing goes through memory
-        launch_on_splits(call, decode_shape(call), plan, (nothing, nothing))
+        launch_on_splits(call, decode_shape(call), plan)
 
     assert kernels.launched == {"decode_split"}
     check_attention(case, options, *results(call))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "head_size"), [(8, 2, 64), (6, 2, 128), (3, 1, 256), (20, 1, 80), (2, 2, 64)]
+)
+@pytest.mark.parametrize(
+    ("num_warps", "tiles", "num_splits"), [(2, 1, 16), (4, 2, 7), (8, 9, 2), (2, 1, MOST_HANDED + 1)]
+)
+def test_parts_are_handed_over_to_the_last_one_to_begin(
+    num_heads: int, num_kv_heads: int, head_size: int, num_warps: int, tiles: int, num_splits: int, seed: int
+) -> None:
+    lens = [512, 31, 0, 400]
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_size": head_size}
+    case = make_layout_case(
+        [min(n, 32 * tiles * num_splits) for n in lens], dtype=torch.float16, seed=seed, **heads
+    )
+    options = AttentionOptions(scale=0.1, sinks=make_sinks(num_heads, "cpu"))
+
+    with kernels_on_cpu(seed=seed) as kernels:  # it looks itself whether all that was handed over was taken
+        for plan in (SplitPlan(num_warps, tiles, num_splits), SplitPlan(4, 2, 8)):  # through the same memory
+            call = case.call(options)
+            launch_on_splits(call, decode_shape(call), plan, overlap=True)
+            check_attention(case, options, *results(call))
+
+    assert kernels.launched == {"decode_split"}
+
+
 def test_where_clusters_do_not_fit_parts_go_through_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_layout_case([512, 100], dtype=torch.float16)
-    options, asked = AttentionOptions(scale=0.1), []
+    options, asked, left = AttentionOptions(scale=0.1), [], []
     call = case.call(options)
+    monkeypatch.setattr(launches, "partial_states", lambda q, n: left.append(n) or partial_states(q, n))
     monkeypatch.setattr(EmulatedKernel, "active_clusters", lambda _, *sizes: asked.append(sizes) or sizes[0] // 2)
 
     with kernels_on_cpu():
-        plan, partial = SplitPlan(4, 4, 4, gathers=True), partial_states(case.query, 4)
-        for part in partial:
-            part.fill_(torch.nan)
-        launch_on_splits(call, decode_shape(call), plan, partial)
+        launch_on_splits(call, decode_shape(call), SplitPlan(4, 4, 4, gathers=True))
 
     assert asked == [(4, 128)]
-    assert not partial[1][:1].isnan().any()
+    assert left == [4]
     check_attention(case, options, *results(call))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pagedchat.ops.common import arrivals
-from pagedchat.ops.common.arrivals import arrival_counters
+from pagedchat.ops.common.arrivals import arrival_counters, handover_words
 
 CPU = torch.device("cpu")
 
@@ -14,7 +14,7 @@ class Streams:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.current, self.capturing = 1, False
-        patch.setattr(arrivals, "_counters", {})
+        patch.setattr(arrivals, "_memory", {})
         patch.setattr(arrivals, "current_stream", lambda _device: self.current)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
 
@@ -52,6 +52,20 @@ def test_a_launch_that_needs_more_has_more(streams: Streams) -> None:
     own = streams.counters(1, (1 << 20) + 1, capturing=True)
     assert len(own) == (1 << 20) + 1
     assert streams.counters(1, capturing=True) is not own
+
+
+def test_words_to_hand_over_are_kept_like_counters_and_apart_from_them(streams: Streams) -> None:
+    counters = streams.counters(1)
+    words, more = handover_words(CPU, 8), handover_words(CPU, 1 << 21)
+    assert words.dtype == more.dtype == torch.int32
+    assert bool((words == -1).all())
+    assert bool((more == -1).all())
+    assert handover_words(CPU, 8) is more
+    streams.capturing = True
+    captured = handover_words(CPU, 8)
+    assert captured is handover_words(CPU, 8)
+    assert bool((captured == -1).all())
+    assert len({each.data_ptr() for each in (counters, words, more, captured)}) == 4
 
 
 @pytest.mark.gpu
