@@ -34,21 +34,19 @@ struct Gathered {
     announce_to_cluster();
   }
 
-  // Behind `wait_for_cluster`: sends the `part`-th of `num_parts` parts of all pieces, where `piece_of(i)` is what
-  // this thread block has of one.
-  template <typename PieceOf>
-  __device__ __forceinline__ void send(int part, int num_parts, int num_pieces, PieceOf piece_of) {
-    const int share = ceil_div(num_pieces, num_parts);
+  // Behind `wait_for_cluster`: sends the `part`-th of `num_parts` parts of all rows, which this thread block has.
+  template <typename Shared>
+  __device__ __forceinline__ void send(const Shared& shared, int part, int num_parts, int num_rows) {
+    const int num_pieces = num_rows * ROW_PIECES, share = ceil_div(num_pieces, num_parts);
     if (threadIdx.x == 0)
       expect_bytes(shared_address(&arrived), num_parts * merged_here(part, share, num_pieces) * 24);
-    for (int i = threadIdx.x; i < num_pieces; i += NUM_THREADS) {
-      const Piece piece = piece_of(i);
+    for_block_pieces(shared, num_rows, [&](int i, const Piece& piece) {
       const int rank = i / share, place = part * share + i % share;
       send_to(&sums[place], &arrived, rank, piece.sum);
       send_to(&states[place], &arrived, rank,
               static_cast<uint64>(__float_as_uint(piece.state.m)) |
                   static_cast<uint64>(__float_as_uint(piece.state.l)) << 32);
-    }
+    });
   }
 
   // Merges the pieces that are this thread block's to merge; `write(i, piece)` is called once for each.
@@ -56,30 +54,23 @@ struct Gathered {
   __device__ __forceinline__ void merge(int part, int num_parts, int num_pieces, Write write) {
     const int share = ceil_div(num_pieces, num_parts), mine = merged_here(part, share, num_pieces);
     if (mine == 0) return;
-    const int merger = threadIdx.x % MERGERS;
     wait(shared_address(&arrived), 0);
-    for (int i = threadIdx.x / MERGERS; i < round_up(mine, WARP_SIZE / MERGERS); i += NUM_THREADS / MERGERS) {
-      const int piece = min(i, mine - 1);
+    for_pieces<MERGERS>(mine, [&](int i, int merger, bool writes) {
       Piece merged;
-      float top = NEGATIVE_INFINITY;
-      for (int k = merger; k < num_parts; k += MERGERS) top = fmaxf(top, reference_of(k * share + piece));
-      merged.state.m = warp_max<MERGERS / 2, 1>(top);
+      for (int k = merger; k < num_parts; k += MERGERS)
+        merged.state.m = fmaxf(merged.state.m, reference_of(k * share + i));
       for (int k = merger; k < num_parts; k += MERGERS) {
-        const float factor = exp2_below(reference_of(k * share + piece), merged.state.m);
-        const float4 sum = sums[k * share + piece];
+        const float factor = exp2_below(reference_of(k * share + i), merged.state.m);
+        const float4 sum = sums[k * share + i];
         merged.sum.x += sum.x * factor;
         merged.sum.y += sum.y * factor;
         merged.sum.z += sum.z * factor;
         merged.sum.w += sum.w * factor;
-        merged.state.l += __uint_as_float(static_cast<uint32>(states[k * share + piece] >> 32)) * factor;
+        merged.state.l += __uint_as_float(static_cast<uint32>(states[k * share + i] >> 32)) * factor;
       }
-      merged.sum.x = warp_sum<MERGERS / 2, 1>(merged.sum.x);
-      merged.sum.y = warp_sum<MERGERS / 2, 1>(merged.sum.y);
-      merged.sum.z = warp_sum<MERGERS / 2, 1>(merged.sum.z);
-      merged.sum.w = warp_sum<MERGERS / 2, 1>(merged.sum.w);
-      merged.state.l = warp_sum<MERGERS / 2, 1>(merged.state.l);
-      if (merger == 0 && i < mine) write(part * share + i, merged);
-    }
+      merged.merge_lanes<MERGERS>();
+      if (writes) write(part * share + i, merged);
+    });
   }
 
  private:

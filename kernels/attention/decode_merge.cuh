@@ -43,6 +43,39 @@ struct Piece {
     state.l += other.state.l * its;
   }
 
+  // Of several at once: nobody waits for one after the other.
+  template <int COUNT>
+  __device__ __forceinline__ void merge(const Piece (&others)[COUNT]) {
+    float highest = state.m;
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) highest = fmaxf(highest, others[k].state.m);
+    const float mine = state.raise(highest);
+    sum = make_float4(sum.x * mine, sum.y * mine, sum.z * mine, sum.w * mine);
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) {
+      const float its = exp2_below(others[k].state.m, highest);
+      sum.x += others[k].sum.x * its;
+      sum.y += others[k].sum.y * its;
+      sum.z += others[k].sum.z * its;
+      sum.w += others[k].sum.w * its;
+      state.l += others[k].state.l * its;
+    }
+  }
+
+  // Of all pieces that lanes have whose numbers differ in the bits below LANES; all of those lanes get it.
+  template <int LANES>
+  __device__ __forceinline__ void merge_lanes() {
+    if (LANES == 1) return;
+    const float mine = state.m;
+    state.m = warp_max<LANES / 2, 1>(mine);
+    const float factor = exp2_below(mine, state.m);
+    sum.x = warp_sum<LANES / 2, 1>(sum.x * factor);
+    sum.y = warp_sum<LANES / 2, 1>(sum.y * factor);
+    sum.z = warp_sum<LANES / 2, 1>(sum.z * factor);
+    sum.w = warp_sum<LANES / 2, 1>(sum.w * factor);
+    state.l = warp_sum<LANES / 2, 1>(state.l * factor);
+  }
+
   __device__ __forceinline__ void add_sink(float sink) {
     const float factor = state.add_sink(sink);
     sum = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
@@ -62,23 +95,23 @@ __device__ __forceinline__ void write_piece(const RowOutput& row, int index, Pie
 // What the warps of a thread block share.
 template <int ROWS_STORED, int ROWS>
 struct BlockShared {
-  static constexpr int MOST_PIECES = ROWS_STORED * ROW_PIECES;
-  static constexpr int SHARERS = NUM_THREADS < MOST_PIECES ? 1 : NUM_THREADS / MOST_PIECES;
+  static constexpr int THREADS_A_PIECE = NUM_THREADS / (ROWS_STORED * ROW_PIECES);
+  static constexpr int SHARERS =  // neighbouring lanes that put a piece together
+      THREADS_A_PIECE >= 8   ? 8
+      : THREADS_A_PIECE >= 4 ? 4
+      : THREADS_A_PIECE >= 2 ? 2
+                             : 1;
 
   union OfWarp {
     Operand weights[ROWS * WEIGHT_STRIDE];  // this warp's alone, before
     float output[ROWS_STORED * OUTPUT_STRIDE];
   };
-  struct Share {  // a Piece
-    float4 sum;
-    float m, l;
-  };
-  union {
-    OfWarp warps[NUM_WARPS];
-    Share shares[SHARERS == 1 ? 1 : NUM_THREADS];  // behind a barrier after that, `merge_parts`
-  };
+  OfWarp warps[NUM_WARPS];
   float top[NUM_WARPS][ROWS];
   float total[NUM_WARPS][ROWS];
+#if CACHE_KIND
+  float unit[NUM_WARPS];  // of `output`
+#endif
   int is_last;
 };
 
@@ -88,6 +121,9 @@ __device__ __forceinline__ void share_states(const DecodeWarp<ROW_TILES>& warp,
                                              BlockShared<ROWS_STORED, 8 * ROW_TILES>& shared) {
   const int index = threadIdx.x / WARP_SIZE;
   __syncwarp();  // nobody reads the warp's `weights` any more
+#if CACHE_KIND
+  shared.unit[index] = warp.unit * PAIRS_UNIT<Operand>;
+#endif
 #pragma unroll
   for (int t = 0; t < ROW_TILES; t++) {
 #pragma unroll
@@ -109,24 +145,59 @@ __device__ __forceinline__ void share_states(const DecodeWarp<ROW_TILES>& warp,
   __syncthreads();
 }
 
-// Sum over the warps of the `index`-th piece of a row.
+// Sum over every `SHARERS`-th warp from `first` on of the `index`-th piece of a row.
 template <int ROWS_STORED, int ROWS>
-__device__ __forceinline__ Piece block_piece(const BlockShared<ROWS_STORED, ROWS>& shared, int row, int index) {
+__device__ __forceinline__ Piece sum_of_warps(const BlockShared<ROWS_STORED, ROWS>& shared, int first, int row,
+                                              int index) {
+  constexpr int SHARERS = BlockShared<ROWS_STORED, ROWS>::SHARERS, MOST = ceil_div(NUM_WARPS, SHARERS);
   Piece piece;
+  float tops[MOST];
 #pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) piece.state.m = fmaxf(piece.state.m, shared.top[w][row]);
+  for (int i = 0; i < MOST; i++) {
+    const int w = first + i * SHARERS;
+    tops[i] = w < NUM_WARPS ? shared.top[w][row] : NEGATIVE_INFINITY;
+    piece.state.m = fmaxf(piece.state.m, tops[i]);
+  }
 #pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) {
-    const float factor = exp2_below(shared.top[w][row], piece.state.m);
+  for (int i = 0; i < MOST; i++) {
+    const int w = min(first + i * SHARERS, NUM_WARPS - 1);
+    const float factor = exp2_below(tops[i], piece.state.m);
     const float* part = shared.warps[w].output + row * OUTPUT_STRIDE + 4 * index;
     const float4 sum = *reinterpret_cast<const float4*>(part);
     piece.state.l += shared.total[w][row] * factor;
-    piece.sum.x += sum.x * factor;
-    piece.sum.y += sum.y * factor;
-    piece.sum.z += sum.z * factor;
-    piece.sum.w += sum.w * factor;
+#if CACHE_KIND
+    const float of_sum = factor * shared.unit[w];
+#else
+    const float of_sum = factor;
+#endif
+    piece.sum.x += sum.x * of_sum;
+    piece.sum.y += sum.y * of_sum;
+    piece.sum.z += sum.z * of_sum;
+    piece.sum.w += sum.w * of_sum;
   }
   return piece;
+}
+
+// Calls `take(i, lane, keep)` for the `num_pieces` pieces that a thread block has, by SHARERS neighbouring lanes
+// for each, which `lane` counts, and by whole warps: where `keep` is false, a lane only takes part.
+template <int SHARERS, typename Take>
+__device__ __forceinline__ void for_pieces(int num_pieces, Take take) {
+  const int lane = threadIdx.x % SHARERS;
+  for (int i = threadIdx.x / SHARERS; i < round_up(num_pieces, WARP_SIZE / SHARERS); i += NUM_THREADS / SHARERS) {
+    take(min(i, num_pieces - 1), lane, lane == 0 && i < num_pieces);
+  }
+}
+
+// Calls `keep(i, piece)` for each piece of a thread block, once.
+template <int ROWS_STORED, int ROWS, typename Keep>
+__device__ __forceinline__ void for_block_pieces(const BlockShared<ROWS_STORED, ROWS>& shared, int num_rows,
+                                                 Keep keep) {
+  constexpr int SHARERS = BlockShared<ROWS_STORED, ROWS>::SHARERS;
+  for_pieces<SHARERS>(num_rows * ROW_PIECES, [&](int i, int lane, bool keeps) {
+    Piece piece = sum_of_warps(shared, lane, i / ROW_PIECES, i % ROW_PIECES);
+    piece.merge_lanes<SHARERS>();
+    if (keeps) keep(i, piece);
+  });
 }
 
 // Partial states in global memory, of each row as many as it has parts. `slot` is token * num_heads + head.
@@ -165,47 +236,19 @@ struct Partials {
 
 constexpr int PARTS_AT_ONCE = 8;  // under way: each time takes as long as an answer of the L2 cache
 
-// Merges the `num_parts` parts of `num_rows` rows and writes them; `output_of(row)` says where to, `slot_of(row)`
-// where from. All threads of the thread block take part, behind a barrier: where they are more than there are
-// pieces, several merge every so many-th part of one piece, and the first of them puts that together.
-template <int ROWS_STORED, int ROWS, typename Parts, typename SlotOf, typename OutputOf>
-__device__ __forceinline__ void merge_parts(BlockShared<ROWS_STORED, ROWS>& shared, const Parts& parts,
-                                            int num_parts, int num_rows, SlotOf slot_of, OutputOf output_of) {
-  constexpr int SHARERS = BlockShared<ROWS_STORED, ROWS>::SHARERS,
-                MOST_PIECES = BlockShared<ROWS_STORED, ROWS>::MOST_PIECES;
-  const int num_pieces = num_rows * ROW_PIECES;
-  const int sharer = SHARERS == 1 ? 0 : threadIdx.x / MOST_PIECES;
-  const int first = SHARERS == 1 ? threadIdx.x : threadIdx.x % MOST_PIECES;
-  for (int done = 0; done < num_pieces; done += NUM_THREADS) {  // lanes of a warp stay together
-    const int i = done + first;
-    const bool works = sharer < SHARERS && i < num_pieces;
-    const int row = works ? i / ROW_PIECES : 0, index = i % ROW_PIECES;
+// Merges the `num_parts` parts of `num_rows` rows; `slot_of(row)` says where they lie, and `write(i, piece)` is
+// called for each piece. By all threads of the thread block, SHARERS for a piece: each has every so many-th part.
+template <int SHARERS, typename Parts, typename SlotOf, typename Write>
+__device__ __forceinline__ void merge_parts(const Parts& parts, int num_parts, int num_rows, SlotOf slot_of,
+                                            Write write) {
+  for_pieces<SHARERS>(num_rows * ROW_PIECES, [&](int i, int lane, bool writes) {
     Piece merged;
-    for (int part = 0; part < num_parts; part += PARTS_AT_ONCE * SHARERS) {
+    for (int part = lane; part - lane < num_parts; part += PARTS_AT_ONCE * SHARERS) {
       Piece taken[PARTS_AT_ONCE];
-      parts.take(taken, slot_of(row), part + sharer, SHARERS, works ? num_parts : 0, index);
-#pragma unroll
-      for (int k = 0; k < PARTS_AT_ONCE; k++) merged.merge(taken[k]);
+      parts.take(taken, slot_of(i / ROW_PIECES), part, SHARERS, num_parts, i % ROW_PIECES);
+      merged.merge(taken);
     }
-    if (!works) continue;
-    if (SHARERS == 1) {
-      write_piece(output_of(row), index, merged);
-    } else {
-      shared.shares[threadIdx.x] = {merged.sum, merged.state.m, merged.state.l};
-    }
-  }
-  if (SHARERS == 1) return;
-  __syncthreads();
-  if (threadIdx.x >= num_pieces) return;
-  Piece merged;
-#pragma unroll
-  for (int s = 0; s < SHARERS; s++) {
-    const auto& share = shared.shares[s * MOST_PIECES + threadIdx.x];
-    Piece other;
-    other.sum = share.sum;
-    other.state.m = share.m;
-    other.state.l = share.l;
-    merged.merge(other);
-  }
-  write_piece(output_of(threadIdx.x / ROW_PIECES), threadIdx.x % ROW_PIECES, merged);
+    merged.merge_lanes<SHARERS>();
+    if (writes) write(i, merged);
+  });
 }

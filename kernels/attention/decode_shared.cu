@@ -109,8 +109,8 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, 1) decode_shared(
   share_states(warp, shared);
 
   const Partials partials{partial_output, partial_state, max_parts};
-  for (int i = threadIdx.x; i < num_rows * ROW_PIECES; i += NUM_THREADS) {
-    const int row = i / ROW_PIECES, piece = i % ROW_PIECES;
-    partials.store(seq_of(row) * num_heads + head_of(row), split, piece, block_piece(shared, row, piece));
-  }
+  for_block_pieces(shared, num_rows, [&](int i, const Piece& piece) {
+    const int row = i / ROW_PIECES;
+    partials.store(seq_of(row) * num_heads + head_of(row), split, i % ROW_PIECES, piece);
+  });
 }

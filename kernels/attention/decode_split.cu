@@ -217,15 +217,15 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #endif
   share_states(warp, shared);
 
+  const auto write = [&](int i, const Piece& piece) {
+    write_piece(output_of(i / ROW_PIECES), i % ROW_PIECES, piece);
+  };
 #if GATHERS
   if (gathers) wait_for_cluster();  // everybody has begun, and can be sent something
   if (gathers && num_splits > 1) {
-    gathered.send(split, num_splits, num_rows * ROW_PIECES,
-                  [&](int i) { return block_piece(shared, i / ROW_PIECES, i % ROW_PIECES); });
+    gathered.send(shared, split, num_splits, num_rows);
     wait_for_previous_kernel();
-    gathered.merge(split, num_splits, num_rows * ROW_PIECES, [&](int i, const Piece& piece) {
-      write_piece(output_of(i / ROW_PIECES), i % ROW_PIECES, piece);
-    });
+    gathered.merge(split, num_splits, num_rows * ROW_PIECES, write);
     return;
   }
 #endif
@@ -237,23 +237,21 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #endif
   if (num_splits == 1) {
     wait_for_previous_kernel();  // the one that leaves the shared parts
-    for (int i = threadIdx.x; i < num_rows * ROW_PIECES; i += NUM_THREADS) {
-      const int row = i / ROW_PIECES, index = i % ROW_PIECES;
-      Piece sum = block_piece(shared, row, index);
+    for_block_pieces(shared, num_rows, [&](int i, Piece sum) {
 #if !HANDS_OVER
 #pragma unroll 4
-      for (int part = 0; part < shared_parts; part++) sum.merge(partials.load(slot_of(row), part, index));
+      for (int part = 0; part < shared_parts; part++) {
+        sum.merge(partials.load(slot_of(i / ROW_PIECES), part, i % ROW_PIECES));
+      }
 #endif
-      write_piece(output_of(row), index, sum);
-    }
+      write(i, sum);
+    });
     return;
   }
-  for (int i = threadIdx.x; i < num_rows * ROW_PIECES; i += NUM_THREADS) {
-    const int row = i / ROW_PIECES, index = i % ROW_PIECES;
-    partials.store(slot_of(row), shared_parts + split, index, block_piece(shared, row, index));
-  }
+  for_block_pieces(shared, num_rows, [&](int i, const Piece& piece) {
+    partials.store(slot_of(i / ROW_PIECES), shared_parts + split, i % ROW_PIECES, piece);
+  });
 #if HANDS_OVER
-  __syncthreads();
   if (!shared.is_last) return;
 #else
   __threadfence();
@@ -264,5 +262,6 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   __threadfence();
   wait_for_previous_kernel();
 #endif
-  merge_parts(shared, partials, shared_parts + num_splits, num_rows, slot_of, output_of);
+  merge_parts<BlockShared<ROWS_STORED, ROWS>::SHARERS>(partials, shared_parts + num_splits, num_rows, slot_of,
+                                                       write);
 }

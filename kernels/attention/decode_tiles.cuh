@@ -234,19 +234,12 @@ struct DecodeWarp {
     }
   }
 
-  // Afterwards `total` is the sum over all tokens of the warp.
+  // Afterwards `total` is the sum over all tokens of the warp; `output` is in its unit, where it has one.
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int t = 0; t < ROW_TILES; t++) {
       total[t][0] = warp_sum<16, 4>(total[t][0]);
       total[t][1] = warp_sum<16, 4>(total[t][1]);
-#if CACHE_KIND
-#pragma unroll
-      for (int d = 0; d < DIM_TILES; d++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) output[d][t][e] *= unit * PAIRS_UNIT<Operand>;
-      }
-#endif
     }
   }
 
