@@ -38,6 +38,9 @@
 
 #include "attention/decode_gather.cuh"
 #include "attention/decode_merge.cuh"
+#if __CUDA_ARCH__ >= 900
+#include "common/bulk_copy.cuh"
+#endif
 #if HANDS_OVER
 #include "attention/decode_handover.cuh"
 #endif
@@ -93,6 +96,19 @@ __device__ __forceinline__ void write_new(const PagedContext& context, const Ele
 #define FETCHES_FIRST (INPUT_IS_FRESH && HEAD_SIZE <= 128)
 static_assert(!FETCHES_FIRST || PIPELINED, "a whole tile fits into the registers");
 
+#define ASKS_AHEAD (FETCHES_FIRST && __CUDA_ARCH__ >= 900)
+#if ASKS_AHEAD
+// By a warp: a tile of old tokens, as far as the L2 cache.
+__device__ __forceinline__ void ask_for(const PagedContext& context, int tile) {
+  const int lane = threadIdx.x % WARP_SIZE;
+  if (lane >= 2 * TILE_BLOCKS) return;
+  const int64 block = __ldg(context.block_table + tile * TILE_BLOCKS + lane / 2);
+  prefetch_bulk(lane % 2 == 0 ? context.key_cache + block * context.key_stride
+                              : context.value_cache + block * context.value_stride,
+                HEAD_SIZE * BLOCK_SIZE * sizeof(Cached));
+}
+#endif
+
 // With INPUT_IS_FRESH the kernel before writes the query and the newest keys and values, and this one waits for it.
 // Grid: (max_splits, num_kv_heads * ROW_BLOCKS, num_seqs), NUM_WARPS * 32 threads
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) decode_split(
@@ -113,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
     int64 value_block_stride,                             // elements
     int64 query_token_stride, int64 query_head_stride,    // elements
     int64 output_token_stride, int64 output_head_stride,  // elements
-    int tiles_per_split, int shared_tiles_per_split, int sliding_window, float scale, float cap) {
+    int tiles_per_split, int shared_tiles_per_split, int sliding_window, int asks_ahead, float scale, float cap) {
   __shared__ BlockShared<ROWS_STORED, ROWS> shared;
 #if GATHERS
   __shared__ Gathered<ROWS_STORED * ROW_PIECES> gathered;
@@ -169,6 +185,11 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
   const int warp_tile = my_first + warp_index;
   const bool is_old = warp_tile < my_end && warp_tile < end_tile - 1;
   if (is_old) warp.fetch(context, warp_tile);
+#if ASKS_AHEAD
+  // The memory has something to do until the query is there. Elsewhere it has enough, of thread blocks to come.
+  const int second = warp_tile + NUM_WARPS;
+  if (asks_ahead && second < min(my_end, end_tile - 1)) ask_for(context, second);
+#endif
 #endif
   let_next_kernel_start();
   // The kernel that leaves shared parts has waited for those before it; what it leaves itself is needed at the end.
