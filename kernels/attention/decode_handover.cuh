@@ -2,12 +2,11 @@
 // that it is there (common/published.cuh), so nobody waits for stores to have arrived. Who merges is settled when
 // thread blocks begin: the last one to do so, since all that it is going to wait for run by then.
 //
-// The one that merges reads all parts of all rows and marks their places: too much of many parts.
+// The one that merges reads all parts of all rows and marks their places, which takes too long for many parts.
 
 #pragma once
 
 #include "attention/decode_merge.cuh"
-
 #include "common/published.cuh"
 
 struct Handover {
