@@ -16,7 +16,6 @@ from pagedchat.ops.common.choices import (
     NO_BFLOAT16,
     ON_CUDA_CORES,
     ON_TENSOR_CORES,
-    OVERLAPPING,
     TENSOR_CORE_ELEMENTS,
     TURING,
 )
@@ -52,11 +51,8 @@ def _largest_group(head_size: int, num_warps: int) -> int | None:
 
 
 _CAPTURED = {"INPUT_IS_FRESH": FLAG, "WRITES_NEW": FLAG, "EVEN_SPLITS": FLAG, "HANDS_OVER": FLAG}
-_NOT_HANDED = "whole contexts alone are handed over, in captured steps on GPUs that begin launches ahead"
-_HANDED_LIMITS = (
-    Limit(_NOT_HANDED, OVERLAPPING, but=True, where={"HANDS_OVER": [1]}),
-    Limit(_NOT_HANDED, OVERLAPPING, where={"HANDS_OVER": [1], "WHOLE_CONTEXT": [0]}),
-    Limit(_NOT_HANDED, OVERLAPPING, where={"HANDS_OVER": [1], "INPUT_IS_FRESH": [0]}),
+_NOT_HANDED = Limit(
+    "places in the L2 cache are kept for what is handed over, from sm_80 on", TURING, where={"HANDS_OVER": [1]}
 )
 
 _DECODE = (
@@ -73,7 +69,7 @@ _DECODE = (
         Use.TENSOR_CORES,
         {**ON_TENSOR_CORES, "WHOLE_CONTEXT": FLAG, **_CAPTURED, **FINISHED, **CACHE_KINDS},
         tuple(_split_tunings()),
-        (NO_BFLOAT16, *_HANDED_LIMITS),
+        (NO_BFLOAT16, _NOT_HANDED),
     ),
     KernelFile(
         "decode_shared",
