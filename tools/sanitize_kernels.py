@@ -17,9 +17,10 @@ import torch
 
 from pagedchat.ops.attention import prefill_mma, prefill_simt, prefill_wgmma
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
+from pagedchat.ops.attention.decode_grid import SplitPlan
 from pagedchat.ops.attention.decode_shared import decode_shared
 from pagedchat.ops.attention.decode_simt import decode_simt
-from pagedchat.ops.attention.decode_split import decode_split
+from pagedchat.ops.attention.decode_split import decode_shape, decode_split, launch_on_splits
 from pagedchat.ops.attention.merge_attn_states import merge_attn_states
 from pagedchat.ops.attention.prefill import paged_prefill
 from pagedchat.ops.cache.copy_blocks import copy_blocks
@@ -93,7 +94,23 @@ def decode_cases() -> list[bool]:
                 cut = [*inputs[:4], inputs[4].clamp(max=SHARED + own)]
                 name = f"decode_shared {head_size} x{group_size} own {own}"
                 results.append(on_both(name, [*cut, *extra], shared))
+            results += [
+                joined_case(f"{head_size} x{group_size}", inputs, options, gathers=it) for it in (True, False)
+            ]
     return results
+
+
+def joined_case(name: str, inputs: Tensors, options: AttentionOptions, *, gathers: bool) -> bool:
+    """Sequences in ten parts as captured steps have them: gathered by clusters, or handed over."""
+
+    def split(t: Tensors) -> Tensors:
+        call = AttentionCall.to_new(*t, on_device(options, t[0]))
+        if not call.query.is_cuda:
+            return [decode_split(call, max_seq_len=1200)]
+        launch_on_splits(call, decode_shape(call), SplitPlan(4, 4, 10, gathers=gathers), overlap=True)
+        return [call.output]
+
+    return on_both(f"decode_split {name} {'gathered' if gathers else 'handed over'}", inputs, split)
 
 
 def prefill_cases() -> list[bool]:
