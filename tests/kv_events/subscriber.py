@@ -129,6 +129,14 @@ class Subscriber:
             self.take(seq, payload)
         return seq
 
+    def take_live(self) -> int:
+        """Live batches until no more come; how many there were."""
+        count = 0
+        while self.live.poll(200):
+            self.receive()
+            count += 1
+        return count
+
     def catch_up(self) -> None:
         """All that is kept from the next one on."""
         self.replay.send_multipart([b"", self.next.to_bytes(8, "big")])
