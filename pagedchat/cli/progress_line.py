@@ -20,7 +20,7 @@ class ProgressLine:
         self._stream = stream
         self._lock = threading.Lock()
         self._text = ""
-        self._waited = False
+        self._waited = self._is_shown = self._is_over = False
         self._timer = threading.Timer(_QUIET_SECONDS, self._begin)
         self._timer.daemon = True
         if stream.isatty():
@@ -37,16 +37,21 @@ class ProgressLine:
         """Wipe the line for good."""
         self._timer.cancel()
         with self._lock:
-            self._text = ""
-            self._draw()
-            self._waited = False
+            self._is_over = True
+            if self._is_shown:
+                self._write("")
+                self._is_shown = False
 
     def _begin(self) -> None:
         with self._lock:
-            self._waited = bool(self._text)
+            self._waited = True  # what is told later is shown at once
             self._draw()
 
     def _draw(self) -> None:
-        if self._waited:
-            self._stream.write(f"\r\x1b[2K{self._text[:78]}")
-            self._stream.flush()
+        if self._waited and self._text and not self._is_over:
+            self._write(self._text[:78])
+            self._is_shown = True
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"\r\x1b[2K{text}")
+        self._stream.flush()

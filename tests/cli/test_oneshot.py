@@ -179,6 +179,28 @@ def test_slow_loading_shows_a_line_and_wipes_it() -> None:
     assert terminal.getvalue().endswith("\r\x1b[2K")
 
 
+@pytest.mark.usefixtures("impatient")
+def test_loading_that_says_nothing_for_long_shows_what_it_says_then() -> None:
+    terminal = Terminal()
+    progress = progress_line.ProgressLine(terminal)
+    progress._timer.join()
+    assert terminal.getvalue() == ""
+    progress.show(LoadProgress("weights", "Reading weights", 1, 4, "tensors"))
+    assert terminal.getvalue() == "\r\x1b[2KReading weights 25%"
+    progress.clear()
+    assert terminal.getvalue().endswith("\r\x1b[2K")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_is_shown_once_the_line_is_wiped() -> None:
+    terminal = Terminal()
+    progress = progress_line.ProgressLine(terminal)
+    progress._timer.join()
+    progress.clear()
+    progress.show(LoadProgress("weights", "Reading weights", 1, 4, "tensors"))
+    assert terminal.getvalue() == ""
+
+
 def test_quick_loading_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_line, "_QUIET_SECONDS", 600)
     terminal = Terminal()
