@@ -20,7 +20,7 @@ class ProgressLine:
         self._stream = stream
         self._lock = threading.Lock()
         self._text = ""
-        self._waited = self._is_shown = self._is_over = False
+        self._waited = self._is_over = False
         self._timer = threading.Timer(_QUIET_SECONDS, self._begin)
         self._timer.daemon = True
         if stream.isatty():
@@ -37,10 +37,9 @@ class ProgressLine:
         """Wipe the line for good."""
         self._timer.cancel()
         with self._lock:
-            self._is_over = True
             if self._is_shown:
                 self._write("")
-                self._is_shown = False
+            self._is_over = True
 
     def _begin(self) -> None:
         with self._lock:
@@ -48,9 +47,12 @@ class ProgressLine:
             self._draw()
 
     def _draw(self) -> None:
-        if self._waited and self._text and not self._is_over:
+        if self._is_shown:
             self._write(self._text[:78])
-            self._is_shown = True
+
+    @property
+    def _is_shown(self) -> bool:
+        return self._waited and bool(self._text) and not self._is_over
 
     def _write(self, text: str) -> None:
         self._stream.write(f"\r\x1b[2K{text}")

@@ -179,25 +179,34 @@ def test_slow_loading_shows_a_line_and_wipes_it() -> None:
     assert terminal.getvalue().endswith("\r\x1b[2K")
 
 
-@pytest.mark.usefixtures("impatient")
-def test_loading_that_says_nothing_for_long_shows_what_it_says_then() -> None:
+@pytest.fixture
+def late(impatient: None) -> tuple[Terminal, progress_line.ProgressLine]:
+    """A line that nobody has told anything for as long as it keeps quiet."""
     terminal = Terminal()
     progress = progress_line.ProgressLine(terminal)
     progress._timer.join()
     assert terminal.getvalue() == ""
-    progress.show(LoadProgress("weights", "Reading weights", 1, 4, "tensors"))
+    return terminal, progress
+
+
+READING = LoadProgress("weights", "Reading weights", 1, 4, "tensors")
+
+
+def test_loading_that_says_nothing_for_long_shows_what_it_says_then(
+    late: tuple[Terminal, progress_line.ProgressLine],
+) -> None:
+    terminal, progress = late
+    progress.show(READING)
     assert terminal.getvalue() == "\r\x1b[2KReading weights 25%"
     progress.clear()
-    assert terminal.getvalue().endswith("\r\x1b[2K")
+    assert terminal.getvalue() == "\r\x1b[2KReading weights 25%\r\x1b[2K"
 
 
-@pytest.mark.usefixtures("impatient")
-def test_nothing_is_shown_once_the_line_is_wiped() -> None:
-    terminal = Terminal()
-    progress = progress_line.ProgressLine(terminal)
-    progress._timer.join()
+def test_nothing_is_shown_once_the_line_is_wiped(late: tuple[Terminal, progress_line.ProgressLine]) -> None:
+    terminal, progress = late
     progress.clear()
-    progress.show(LoadProgress("weights", "Reading weights", 1, 4, "tensors"))
+    progress.show(READING)
+    progress.clear()
     assert terminal.getvalue() == ""
 
 

@@ -83,7 +83,7 @@ def kernels_on_cpu(*, seed: int = 1, num_multiprocessors: int = 132) -> Iterator
 
 
 class _Counters:
-    """Of arrivals, for launches whose thread blocks merge: zero between launches."""
+    """Of arrivals, for launches whose thread blocks merge: zero between launches; and words that they hand over."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], torch.Tensor] = {}

@@ -127,6 +127,12 @@ def test_long_and_short_are_shared_out_evenly(
         check_attention(case, options, *results(call))
 
 
+def case_of_parts(most_tiles: int, seed: int, **heads: int) -> LayoutCase:
+    """Sequences with nothing, a part or all of what so many tiles hold."""
+    lens = [min(length, 32 * most_tiles) for length in (512, 31, 0, 400)]
+    return make_layout_case(lens, dtype=torch.float16, seed=seed, **heads)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_size"), [(8, 2, 64), (6, 2, 128), (3, 1, 256), (20, 1, 80)]
@@ -135,11 +141,8 @@ def test_long_and_short_are_shared_out_evenly(
 def test_parts_of_a_cluster_are_gathered_in_shared_memory(
     num_heads: int, num_kv_heads: int, head_size: int, num_warps: int, tiles: int, num_splits: int, seed: int
 ) -> None:
-    lens = [512, 31, 0, 400]
     heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_size": head_size}
-    case = make_layout_case(
-        [min(n, 32 * tiles * num_splits) for n in lens], dtype=torch.float16, seed=seed, **heads
-    )
+    case = case_of_parts(tiles * num_splits, seed, **heads)
     options = AttentionOptions(scale=0.1, sinks=make_sinks(num_heads, "cpu"))
     call = case.call(options)
 
@@ -161,11 +164,8 @@ def test_parts_of_a_cluster_are_gathered_in_shared_memory(
 def test_parts_are_handed_over_to_the_last_one_to_begin(
     num_heads: int, num_kv_heads: int, head_size: int, num_warps: int, tiles: int, num_splits: int, seed: int
 ) -> None:
-    lens = [512, 31, 0, 400]
     heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_size": head_size}
-    case = make_layout_case(
-        [min(n, 32 * tiles * num_splits) for n in lens], dtype=torch.float16, seed=seed, **heads
-    )
+    case = case_of_parts(tiles * num_splits, seed, **heads)
     options = AttentionOptions(scale=0.1, sinks=make_sinks(num_heads, "cpu"))
 
     with kernels_on_cpu(seed=seed) as kernels:  # it looks itself whether all that was handed over was taken
