@@ -1,11 +1,12 @@
 """What each kind of launch costs a step of many chats: `python -m tools.measure_many_rows [SHAPE ...] [FORM ...]
-[ROWS ...]`.
+[ROWS ...] [norms-apart]`.
 
 The launches of a step in one graph, of the shapes of `pagedchat bench engine --only shapes` with random weights
 (of float16 by default, of int8 or fp8 with a scale a row, or of int4 as `--quantize` has it) and keys in float16,
 190 tokens of context a chat; then the same step without one kind of them at a time. What a step takes less then is
 what that kind costs it, waits between launches included: a profiler's times of launches that overlap say less. All
-of a step in microseconds, norms to the way down a layer, head and next token a step. Changes nothing.
+of a step in microseconds, norms to the way down a layer, head and next token a step. Products have a part in norms
+where they can, as in steps, unless norms are to be apart; those cost what the products take more. Changes nothing.
 """
 
 import sys
@@ -18,16 +19,20 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.products.add_norm import add_norm
+from pagedchat.ops.products.deferred_norm import DeferredRows
 from pagedchat.ops.products.embed_tokens import embed_tokens
-from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import deferred_rows, side_by_side, warpgroup_linear
 from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from tools.random_model import FORMS, RandomModel, replay_time
 
+NormedRows = torch.Tensor | DeferredRows
 CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
 FILLED = 0.75
 """Of the bucket, as captured steps take it."""
+APART = "norms-apart"
+"""The word that asks for it."""
 OF_LAYERS, OF_STEPS = ("norms", "qkv", "cache", "attention", "out", "up", "down"), ("head", "next")
 """Kinds of launches: of every layer, and of a step."""
 
@@ -41,7 +46,9 @@ def main(arguments: list[str]) -> int:
         for name, form in product(names, forms):
             weights = RandomModel(SHAPES[name], form)
             for num_rows in rows:
-                print(f"{name}, {form}, {num_rows} rows: {_report(Step(weights, num_rows))}", flush=True)
+                step = Step(weights, num_rows, norms_apart=APART in arguments)
+                print(f"{name}, {form}, {num_rows} rows: {_report(step)}", flush=True)
+                del step
                 torch.cuda.empty_cache()
             del weights
             torch.cuda.empty_cache()
@@ -61,10 +68,12 @@ class Step:
     Args:
         weights: of the model.
         num_rows: chats.
+        norms_apart: whether no product has a part in a norm.
     """
 
-    def __init__(self, weights: RandomModel, num_rows: int) -> None:
+    def __init__(self, weights: RandomModel, num_rows: int, *, norms_apart: bool = False) -> None:
         self.weights = weights
+        self._norms_apart = norms_apart
         per_chat, kv_heads, size = BUCKET // BLOCK_SIZE, weights.num_kv_heads, weights.head_size
         count = (len(weights.layers), num_rows * per_chat, kv_heads)
         self._keys = self._random(*count, size // 8, BLOCK_SIZE, 8)
@@ -87,8 +96,9 @@ class Step:
         """Queue all of a step but for one kind of launches; returns the residual stream."""
         weights = self.weights
         hidden = embed_tokens(weights.embedding, self._ids, self._positions)
+        rows: NormedRows | None = None
         for index in range(len(weights.layers)):
-            self._layer(index, hidden, without)
+            rows = self._layer(index, hidden, rows, without)
         rows = self._normed(hidden, without)
         logits = self._logits if without == "head" else warpgroup_linear(rows, weights.head, overlap=True)
         if without != "next":
@@ -97,25 +107,41 @@ class Step:
             self._state.seq_lens.copy_(self._lens)
         return hidden
 
-    def _layer(self, index: int, hidden: torch.Tensor, without: str) -> None:
+    def _layer(
+        self, index: int, hidden: torch.Tensor, rows: NormedRows | None, without: str
+    ) -> DeferredRows | None:
         layer = self.weights.layers[index]
-        rows = self._normed(hidden, without)
+        if rows is None:
+            rows = self._normed(hidden, without)
         heads = self._heads if without == "qkv" else self._made_heads(layer, rows)
         attended = self._attend(index, heads.view(len(heads), -1, self.weights.head_size), without)
+        ahead = self._deferred(hidden, layer["out"], layer["up"], without, paired=True)
         if without != "out":
-            warpgroup_linear(attended, layer["out"], residual=hidden, output=hidden, overlap=True)
-        rows, middle = self._normed(hidden, without), self._middle
+            warpgroup_linear(attended, layer["out"], residual=hidden, output=hidden, ahead=ahead, overlap=True)
+        rows, middle = self._normed(hidden, without) if ahead is None else ahead, self._middle
         if without != "up":
             middle = warpgroup_linear(rows, layer["up"], activation="silu", paired=True, overlap=True)
+        ahead, is_last = None, index + 1 == len(self.weights.layers)
+        if not is_last and "values" not in layer:
+            ahead = self._deferred(hidden, layer["down"], self.weights.layers[index + 1]["qkv"], without)
         if without != "down":
-            warpgroup_linear(middle, layer["down"], residual=hidden, output=hidden, overlap=True)
+            warpgroup_linear(middle, layer["down"], residual=hidden, output=hidden, ahead=ahead, overlap=True)
+        return ahead
 
-    def _made_heads(self, layer: dict[str, Weight], rows: torch.Tensor) -> torch.Tensor:
+    def _deferred(
+        self, hidden: torch.Tensor, writer: Weight, reader: Weight, without: str, *, paired: bool = False
+    ) -> DeferredRows | None:
+        if self._norms_apart or without == "norms":
+            return None
+        return deferred_rows(hidden, self.weights.norm, writer, reader, paired=paired)
+
+    def _made_heads(self, layer: dict[str, Weight], rows: NormedRows) -> torch.Tensor:
         bias, values, heads = self.weights.bias, layer.get("values"), torch.empty_like(self._heads)
         if values is None:
             return warpgroup_linear(rows, layer["qkv"], bias=bias, output=heads, overlap=True)
         first = len(layer["qkv"])
         biases = (None, None) if bias is None else (bias[:first], bias[first:])
+        assert isinstance(rows, torch.Tensor)  # noqa: S101 - such products have no part in norms
         side_by_side(rows, list(zip((layer["qkv"], values), biases, strict=True)), heads)
         return heads
 

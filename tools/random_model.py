@@ -45,7 +45,9 @@ class RandomModel:
         self.head = random_weight(outer, self.vocab_size, hidden)
         self.embedding = torch.randn(SOME_TOKENS, hidden, dtype=torch.float16, device=self.device)
         self.bias = self.embedding.new_zeros(qkv_rows) if self.model_type == "qwen2" else None
-        self.norm, of_head = (Norm("rms", self.embedding.new_ones(width), None, 1e-6) for width in (hidden, size))
+        self.norm, of_head = (
+            Norm("rms", self.embedding.new_ones(width), None, 1e-6, largest=1.0) for width in (hidden, size)
+        )
         self.head_norms = HeadNorms(of_head, of_head) if self.model_type == "qwen3" else None
         self.rotations = torch.ones(MOST_POSITIONS, size // 2, 2, device=self.device)
 

@@ -12,6 +12,7 @@ from pagedchat.ops.common.choices import H200_MULTIPROCESSORS, H200_SHARED_BYTES
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.products.activate import activate
 from pagedchat.ops.products.add_norm import Update, add_norm
+from pagedchat.ops.products.deferred_norm import DeferredRows
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.products.invariant_linear import invariant_linear
@@ -20,7 +21,7 @@ from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
 from pagedchat.ops.products.stream_k_plan import plan_stream_k
-from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import deferred_rows, warpgroup_linear
 from pagedchat.ops.sampling.decode_state import (
     DecodeState,
     advance_by_argmax,
@@ -37,6 +38,8 @@ WIDTH, HEAD_SIZE, VOCAB_SIZE = 768, 64, 1003
 NUM_TOKENS = 5
 ALONE = ClusterPlan(64, 2, 1, 10)
 """Of a product by clusters that has each multiprocessor for itself."""
+CUT = ClusterPlan(64, 2, 1, 3)
+"""Of those before and behind a norm."""
 LIVE = slice(4)
 """Rows that are no padding: what becomes of a query of padding is nobody's business."""
 
@@ -86,6 +89,29 @@ def _product_cases(
             "qkv_to_cache", [rows, qkv, scale, shift, key_cache, value_cache, tables, positions, turns], project
         ),
     ]
+
+
+def _norm_between_products() -> bool:
+    """By clusters, and by warpgroups."""
+
+    def norm_between(t: Tensors) -> Tensors:
+        stream, norm = t[2].clone(), Norm("rms", t[3], None, 1e-6, largest=2.0)
+        if not t[0].is_cuda:
+            warpgroup_linear(t[0], t[1], residual=stream, output=stream)
+            return [stream, warpgroup_linear(norm.apply(stream), t[4])] * 2
+        by_clusters = stream.clone()
+        ahead = DeferredRows.like(stream, norm, CUT.num_sums(stream.shape[1]))
+        launch_clusters(by_clusters, t[0], t[1], None, by_clusters, "none", False, CUT, ahead=ahead)
+        read = t[0].new_empty(len(t[0]), len(t[4]))
+        launch_clusters(read, ahead, t[4], None, None, "none", False, CUT)
+        rows = deferred_rows(stream, norm, t[1], t[4])
+        assert rows is not None  # noqa: S101 - of these sizes
+        warpgroup_linear(t[0], t[1], residual=stream, output=stream, ahead=rows)
+        return [by_clusters, read, stream, warpgroup_linear(rows, t[4])]
+
+    of_norm = [random_tensor(40, WIDTH), random_tensor(256, WIDTH) / 30, random_tensor(40, 256)]
+    of_norm += [1 + random_tensor(256) / 10, random_tensor(128, 256) / 16]
+    return on_both("a norm between two products", of_norm, norm_between)
 
 
 def _larger_cases() -> list[bool]:
@@ -167,6 +193,7 @@ def _larger_cases() -> list[bool]:
             by_stream_k,
         ),
         on_both("cluster_linear", [*of_few_tiles, *of_many_tiles], by_clusters),
+        _norm_between_products(),
         on_both("wide_gates", [random_tensor(1300, WIDTH), random_tensor(2 * 1544, WIDTH) / 30], wide_gates),
         on_both("invariant_linear", [rows, weight, random_tensor(320)], invariant),
         on_both("heads_to_cache", into, into_cache),

@@ -27,6 +27,7 @@
 #include "common/row_pieces.cuh"
 #include "common/swizzled_tiles.cuh"
 #include "common/tensor_map.cuh"
+#include "clusters/deferred_norm.cuh"
 #include "clusters/stored_chunk.cuh"
 
 constexpr int NUM_MULTIPLIERS = GROUPS * GROUP_THREADS,
@@ -45,6 +46,7 @@ static_assert(OWN_STRIPS % MULTIPLYING_WARPS == 0 || MULTIPLYING_WARPS % OWN_STR
               "a warp's rows are the same");
 static_assert(!PAIRED || OWN_STRIPS % 2 == 0, "gates are where their values are");
 static_assert(TOKENS % (8 * SHARERS) == 0, "whole matrices of tokens");
+static_assert(!FEW_BITS || !(NORM_AHEAD || NORM_DUE), "there are no registers for a part in a norm");
 
 constexpr int SHARED_TOKENS = TOKENS / SHARERS;  // that a thread block fetches, for all that share them
 
@@ -71,7 +73,8 @@ struct alignas(16) Shared {
   ScalePieces scales[SCALE_PLACES];
 #endif
   uint64 filled[STAGES], emptied[STAGES];
-  uint64 complete;  // all sums are there
+  uint64 complete;            // all sums are there
+  float row_factors[TOKENS];  // with NORM_DUE
 };
 
 __device__ __forceinline__ uint32 address_of(const uint64& barrier) {
@@ -362,6 +365,21 @@ struct Pieces {
   __device__ __forceinline__ int64 place(int i) const {
     return static_cast<int64>(token(i)) * row_stride + column(i);
   }
+
+  // Piece i of the stream as the norm behind it is to find it; for whole warps, also those that have no such piece.
+  __device__ __forceinline__ void weigh_piece(int i, uint4 piece, uint4 weight, const NormAhead& ahead) const {
+    float squares = 0.0f;
+    if (exists(i)) {
+      float values[PIECE], weights[PIECE];
+      unpack(piece, values);
+      unpack(weight, weights);
+      squares = weigh(values, weights, ahead.unit);
+      store_16(ahead.rows + place(i), pack(values));
+    }
+    squares = warp_sum<TOKEN_PIECES / 2, 1>(squares);
+    if (exists(i) && index(i) % TOKEN_PIECES == 0)
+      ahead.squares[column(i) / (TOKEN_PIECES * PIECE) * ahead.stride + token(i)] = squares;
+  }
 };
 
 // What the sums of a thread's two rows are multiplied by, and what is added to them.
@@ -386,16 +404,19 @@ struct OfRows {
 
 // The sums of a thread to `results`, [OWN_STRIPS, 8 tokens, STRIP_ROWS], rounded.
 __device__ __forceinline__ void store_results(Element* results, const float (&sums)[4 * WARP_STRIPS],
-                                              const OfRows& of_rows) {
+                                              const OfRows& of_rows, const Part& part,
+                                              const float (&row_factors)[TOKENS]) {
   const int lane = threadIdx.x % WARP_SIZE;
 #pragma unroll
   for (int i = 0; i < WARP_STRIPS; i++) {
     const int strip = own_strip(i);
     if (strip >= OWN_STRIPS) continue;
     Element* to = results + strip * STRIP + lane % 4 * 2 * STRIP_ROWS + lane / 4;
+    const int token = (part.slice * OWN_STRIPS + strip) / MULTIPLYING_WARPS * 8 + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < 4; j++) {  // two tokens of a row, and of the eighth row after it
-      const float sum = of_rows.apply(sums[4 * i + j], j / 2);
+      const float factor = NORM_DUE ? row_factors[token + j % 2] : 1.0f;
+      const float sum = of_rows.apply(NORM_DUE ? sums[4 * i + j] * factor : sums[4 * i + j], j / 2);
       to[j % 2 * STRIP_ROWS + j / 2 * 8] = from_float<Element>(PAIRED ? sum : activate(sum));
     }
   }
@@ -431,7 +452,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
     const Element* residual,                   // [num_tokens, out_features], or null
     int num_tokens,                            // at most TOKENS
     int in_features, int out_features,
-    int row_stride) {  // elements between tokens of output and residual
+    int row_stride,         // elements between tokens of output and residual
+    const NormAhead ahead,  // with NORM_AHEAD, of as many tokens as the output, which is contiguous
+    const NormDue due) {    // with NORM_DUE, of the input
   extern __shared__ __align__(1024) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   begin_launch();
@@ -474,18 +497,27 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
   of_rows.load(part, Part::row_of(part.slice * OWN_STRIPS + own_strip(0)) + threadIdx.x % WARP_SIZE / 4, scales,
                bias, out_features);
   const Pieces pieces = {part, num_tokens, out_features, row_stride};
-  uint4 before[OWN_PIECES] = {};
+  uint4 before[OWN_PIECES] = {}, norm_weights[OWN_PIECES] = {};
   const auto load_residual = [&] {
 #pragma unroll
     for (int i = 0; i < OWN_PIECES && residual != nullptr; i++) {
-      if (pieces.exists(i)) before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
+      if (!pieces.exists(i)) continue;
+      before[i] = __ldcg(reinterpret_cast<const uint4*>(residual + pieces.place(i)));
+      if (NORM_AHEAD) norm_weights[i] = load_16(ahead.weight + pieces.column(i));
     }
   };
   constexpr bool IS_LATE = FEW_BITS;  // registers are short
   await_input();
   if (!IS_LATE) load_residual();
+#if NORM_DUE
+  RowFactors<TOKENS, NUM_MULTIPLIERS> row_factors(threadIdx.x);
+  row_factors.load(due, 0, num_tokens);
+#endif
   float sums[TOKENS / 2] = {};
   multiply(sums, shared, part);
+#if NORM_DUE
+  row_factors.store(shared.row_factors, due);
+#endif
   if (IS_LATE) load_residual();
   Element* results = reinterpret_cast<Element*>(shared.stages);
 #if SLICES > 1
@@ -494,17 +526,21 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2) cluster
   float own[4 * WARP_STRIPS];
   receive(shared, part, own);
   sync_named(1, NUM_MULTIPLIERS);  // results take the place of sums
-  store_results(results, own, of_rows);
+  store_results(results, own, of_rows, part, shared.row_factors);
 #else
   sync_named(1, NUM_MULTIPLIERS);  // or of chunks
-  store_results(results, sums, of_rows);
+  store_results(results, sums, of_rows, part, shared.row_factors);
 #endif
   sync_named(1, NUM_MULTIPLIERS);
 #pragma unroll
   for (int i = 0; i < OWN_PIECES; i++) {
-    if (!pieces.exists(i)) continue;
-    const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
-    store_16(output + pieces.place(i), finish(from, before[i], residual != nullptr));
+    uint4 piece = {};
+    if (pieces.exists(i)) {
+      const Element* from = results + Pieces::strip(i) * STRIP + Pieces::in_strip(i);
+      piece = finish(from, before[i], residual != nullptr);
+      store_16(output + pieces.place(i), piece);
+    }
+    if (NORM_AHEAD) pieces.weigh_piece(i, piece, norm_weights[i], ahead);
   }
   end_launch();
 }

@@ -10,6 +10,7 @@ from pagedchat.jit.tensor_map import tensor_map
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
+from pagedchat.ops.products.deferred_norm import NOTHING_AHEAD, NOTHING_DUE, DeferredRows, constants_of
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
 NAME = "cluster_linear"
@@ -19,7 +20,7 @@ _COLUMNS = 64
 
 def launch_clusters(
     output: torch.Tensor,
-    rows: torch.Tensor,
+    rows: torch.Tensor | DeferredRows,
     weight: Weight,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
@@ -27,6 +28,7 @@ def launch_clusters(
     paired: bool,
     plan: ClusterPlan,
     *,
+    ahead: DeferredRows | None = None,
     beside: int = 0,
     overlap: bool = False,
 ) -> None:
@@ -35,7 +37,7 @@ def launch_clusters(
     Args:
         output: `[num_tokens, out_features]`, written; may be `residual`. Both may be strided by token, alike, by
             whole pieces of 16 bytes.
-        rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        rows: `[num_tokens, in_features]`, float16 or bfloat16; or those of a norm that is due.
         weight: `[out_features, in_features]`, of the rows' type or of few bits; with `paired`
             `[2 * out_features, in_features]`, gates first.
         bias: `[out_features]`; not with `paired`.
@@ -43,28 +45,37 @@ def launch_clusters(
         activation: after the bias; with `paired` of the gates alone.
         paired: the result is `activation(gate) * value`.
         plan: how it is cut, of the weight's form. More tokens than it has go by launches of as many.
+        ahead: written for the products that read the norm of the output, which is then contiguous and has a
+            residual.
         beside: 1: the launch behind this one has the same input and runs beside it; 2: this is that launch; 0:
             neither, as has to be where there are more tokens than the plan has.
         overlap: as in `small_batch_linear`.
+
+    Raises:
+        ValueError: a norm is due or ahead, and there are more tokens than the plan has.
     """
-    num_tokens, in_features = rows.shape
+    due, input_rows = (rows, rows.rows) if isinstance(rows, DeferredRows) else (None, rows)
+    num_tokens, in_features = input_rows.shape
     if num_tokens > plan.tokens:
+        if due is not None or ahead is not None:
+            raise ValueError(f"{num_tokens} tokens in launches of {plan.tokens} have no part in a norm")
         for start in range(0, num_tokens, plan.tokens):
             part = slice(start, start + plan.tokens)
             added = None if residual is None else residual[part]
             launch_clusters(
-                output[part], rows[part], weight, bias, added, activation, paired, plan, overlap=overlap
+                output[part], input_rows[part], weight, bias, added, activation, paired, plan, overlap=overlap
             )
         return
-    element = element_name(rows.dtype)
+    element = element_name(input_rows.dtype)
     kernel = get_kernel(
         NAME,
-        rows.device.index,
+        input_rows.device.index,
         NAME,
         ELEMENT=element,
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
         **plan.constants,
+        **constants_of(ahead, due),
         **({"BESIDE": beside} if beside else {}),
     )
     few = weight if isinstance(weight, QuantizedWeight) else None
@@ -74,19 +85,21 @@ def launch_clusters(
         address(None if few is None else few.scales),
         address(None if few is None else few.minimums),
         address(bias),
-        tensor_map(rows.data_ptr(), num_tokens, in_features, plan.tokens // plan.sharers, element),
+        tensor_map(input_rows.data_ptr(), num_tokens, in_features, plan.tokens // plan.sharers, element),
         address(residual),
         i32(num_tokens),
         i32(in_features),
         i32(output.shape[1]),
         i32(output.stride(0)),
+        NOTHING_AHEAD if ahead is None else ahead.to_write,
+        NOTHING_DUE if due is None else due.to_read,
     )
     kernel.allow_shared(plan.shared_bytes)
     kernel.launch(
         (plan.num_blocks(output.shape[1], paired),),
         plan.num_threads,
         args,
-        stream=stream_of(rows),
+        stream=stream_of(input_rows),
         shared_bytes=plan.shared_bytes,
         overlap=overlap,
     )

@@ -21,8 +21,12 @@ _PIECE, _COPIED_BYTES = 8, 16
 """Elements that are written at a time; bytes of which rows are whole numbers, to be copied."""
 _GROUP_ROWS, _GROUP_THREADS, _FETCHING_THREADS = 64, 128, 32
 """Rows of a tile for each warpgroup that multiplies; its threads; a warp fetches."""
+_WARP_ROWS = 16
+"""Rows of a tile for each warp."""
 _BARRIER_BYTES = 16
 """Of a stage, and at most for all sums and what alignment takes."""
+_FACTOR_BYTES = 4
+"""Of a token, for a norm that is due."""
 _RESERVED_BYTES = 1 << 10
 """Of shared memory that each thread block costs a multiprocessor besides its own."""
 _RESIDENT = 2
@@ -103,6 +107,11 @@ class ClusterPlan:
     def shared_bytes(self) -> int:
         """Size of `Shared` in the kernel."""
         return _shared_bytes(self.stages, self.tokens, self.form)
+
+    def num_sums(self, out_features: int) -> int:
+        """Sums of squares that a row of the output has in a norm ahead, one for each of its tiles' parts."""
+        warps = self.rows // _WARP_ROWS
+        return -(-out_features // (_WARP_ROWS * min(warps, self.tokens // _MATRIX_TOKENS * warps // self.slices)))
 
     def num_blocks(self, out_features: int, paired: bool) -> int:
         """Thread blocks of a launch, in whole clusters."""
@@ -204,7 +213,8 @@ def _shared_bytes(stages: int, tokens: int, form: WeightForm) -> int:
     """Size of `Shared` in the kernel: stages, and of groups the scales of their chunks and of some before them."""
     places = stages * _chunk_of(form) // (_SCALE_PIECE * form.scale_group) + 2 if form.scale_group else 0
     piece = FEW_BITS_ROWS * _SCALE_PIECE * _SCALE_BYTES * form.scales
-    return stages * _stage_bytes(tokens, form) + places * piece + _BARRIER_BYTES
+    of_all = _FACTOR_BYTES * tokens + _BARRIER_BYTES
+    return stages * _stage_bytes(tokens, form) + places * piece + of_all
 
 
 def _num_sharers(slices: int, num_blocks: int, tokens: int, num_multiprocessors: int) -> int:

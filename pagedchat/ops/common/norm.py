@@ -1,6 +1,7 @@
 """The norms of the ops: of rows, and of queries and keys before they are turned."""
 
 from dataclasses import dataclass
+from math import ceil, log2
 from typing import Literal
 
 import torch
@@ -23,6 +24,19 @@ class Norm:
     """An RMS norm's rows are rounded behind the weight alone; else before it, and behind that."""
     one_more: bool = False
     """An RMS norm that is exact multiplies by one more than its weight, in float32."""
+    largest: float | None = None
+    """No element of what it multiplies by is further from zero; None: not known."""
+
+    @property
+    def unit(self) -> float:
+        """The least power of two, one at least, over which no element of what it multiplies by is more than one.
+
+        Raises:
+            ValueError: the largest is not known.
+        """
+        if self.largest is None:
+            raise ValueError("the largest element of the norm's weight is not known")
+        return 2.0 ** max(0, ceil(log2(max(1.0, self.largest))))
 
     @property
     def constant(self) -> int:

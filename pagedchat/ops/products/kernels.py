@@ -150,6 +150,11 @@ def _division(tokens: int, in_features: int, sums: int, cluster: int, **where: t
     return Tuning({**sizes, "WARPGROUPS": WARPGROUPS, "STAGES": stages}, where)
 
 
+def _with_norm(tuning: Tuning, **part: int) -> Tuning:
+    """The same with a part in a norm."""
+    return Tuning({**tuning.constants, **part}, tuning.where)
+
+
 _WARPGROUP = KernelFile(
     "warpgroup_linear",
     ("warpgroup_linear",),
@@ -159,6 +164,8 @@ _WARPGROUP = KernelFile(
         _division(32, 768, 64, 1, COLUMNS=(64,), PAIRED=(0,)),
         _division(64, 768, 96, 1),
         _division(64, 3072, 96, 4),
+        _with_norm(_division(64, 896, 96, 1, COLUMNS=(96,)), NORM_DUE=14),
+        _with_norm(_division(64, 896, 64, 1, COLUMNS=(32,)), NORM_AHEAD=NORMS[2]),
     ),
     (HOPPER_ONLY,),
 )

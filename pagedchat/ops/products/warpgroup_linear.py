@@ -17,6 +17,14 @@ from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.checks import check_columns, check_same_type, check_shape
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
+from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.products.deferred_norm import (
+    NOTHING_AHEAD,
+    NOTHING_DUE,
+    DeferredRows,
+    can_be_deferred,
+    constants_of,
+)
 from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
 from pagedchat.ops.products.stream_k_linear import launch_stream_k
@@ -28,10 +36,14 @@ from pagedchat.ops.quantized.few_bits_linear import missing_kernel
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight, check_weight, form_of
 
 NAME = "warpgroup_linear"
+_WITH_NORMS = WarpgroupPlan | ClusterPlan
+"""Kernels that leave the first half of a norm, and do the second (`deferred_norm`)."""
+_MOST_SUMS, _MOST_READ_BYTES = 2048, 20 << 20
+"""Of such a norm: sums of squares that each thread block reads, and bytes of a weight behind it."""
 
 
 def warpgroup_linear(
-    input_rows: torch.Tensor,
+    input_rows: torch.Tensor | DeferredRows,
     weight: Weight,
     *,
     bias: torch.Tensor | None = None,
@@ -39,13 +51,14 @@ def warpgroup_linear(
     activation: Activation = "none",
     paired: bool = False,
     output: torch.Tensor | None = None,
+    ahead: DeferredRows | None = None,
     overlap: bool = False,
 ) -> torch.Tensor:
     """A product with what follows it, by the kernel that `many_rows_plan` names; where it names none, by a library,
     or of few bits by `ops.quantized.multiply`.
 
     Args:
-        input_rows: `[num_tokens, in_features]`, float16 or bfloat16.
+        input_rows: `[num_tokens, in_features]`, float16 or bfloat16; or those of a norm that is due.
         weight: `[out_features, in_features]`; with `paired` `[2 * out_features, in_features]`, gates first.
         bias: `[out_features]`; not with `paired`.
         residual: `[num_tokens, out_features]`, added at the end; may be `output`.
@@ -53,6 +66,7 @@ def warpgroup_linear(
         paired: the result is `activation(gate) * value`.
         output: `[num_tokens, out_features]`, written; a new one by default. Of a weight of few bits it may be some
             columns of a wider one, without a residual.
+        ahead: from `deferred_rows`, written; with a residual.
         overlap: as in `small_batch_linear`.
 
     Returns:
@@ -61,12 +75,16 @@ def warpgroup_linear(
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    out_features = weight.shape[0] // (2 if paired else 1)
-    _check(input_rows, weight, bias, residual, paired, output)
-    plan = _plan(input_rows, weight, paired)
+    rows = input_rows.rows if isinstance(input_rows, DeferredRows) else input_rows
+    _check(rows, weight, bias, residual, paired, output)
+    if ahead is not None and (residual is None or ahead.rows.shape != residual.shape):
+        raise ValueError("rows for the norm ahead are unlike the residual")
+    plan = _plan(rows, weight, paired)
+    if (input_rows is not rows or ahead is not None) and not isinstance(plan, _WITH_NORMS):
+        raise ValueError("the kernel of this product has no part in a norm")
     if plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
-            input_rows,
+            rows,
             weight,
             bias=bias,
             residual=residual,
@@ -75,19 +93,48 @@ def warpgroup_linear(
             output=output,
             overlap=overlap,
         )
-    target = input_rows.new_empty(len(input_rows), out_features) if output is None else output
+    target = rows.new_empty(len(rows), weight.shape[0] // (1 + paired)) if output is None else output
     if isinstance(plan, ClusterPlan):
-        launch_clusters(target, input_rows, weight, bias, residual, activation, paired, plan, overlap=overlap)
+        arguments = target, input_rows, weight, bias, residual, activation, paired, plan
+        launch_clusters(*arguments, ahead=ahead, overlap=overlap)
         return target
     assert isinstance(weight, torch.Tensor)  # noqa: S101 - few bits have plans by clusters alone
-    arguments = target, input_rows, weight, bias, residual, activation, paired
     if isinstance(plan, StreamKPlan):
-        launch_stream_k(*arguments, plan, overlap=overlap)
+        launch_stream_k(target, rows, weight, bias, residual, activation, paired, plan, overlap=overlap)
     elif isinstance(plan, WidePlan):
-        launch_wide_gates(target, input_rows, weight, activation, plan, overlap=overlap)
+        launch_wide_gates(target, rows, weight, activation, plan, overlap=overlap)
     else:
-        _launch(*arguments, plan, overlap)
+        _launch(target, input_rows, weight, bias, residual, activation, paired, plan, ahead, overlap)
     return target
+
+
+def deferred_rows(
+    stream: torch.Tensor, norm: Norm | None, writer: Weight, reader: Weight, *, paired: bool = False
+) -> DeferredRows | None:
+    """Room for what a product leaves of the rows that it adds to, for the product that reads their norm.
+
+    Args:
+        stream: `[num_tokens, hidden]`, float16 or bfloat16.
+        norm: that the second product wants.
+        writer: weight of the first product, which adds to the stream.
+        reader: weight of the second.
+        paired: of the second, as in `warpgroup_linear`.
+
+    Returns:
+        None: the norm has a launch of its own, since a product is made by a kernel that has no part in it, or takes
+        so long to read its weight that a launch beside that costs nothing.
+    """
+    if norm is None or not can_be_deferred(norm) or not isinstance(reader, torch.Tensor):
+        return None
+    if not isinstance(writer, torch.Tensor) or reader.nbytes > _MOST_READ_BYTES:
+        return None
+    plan = _plan(stream, writer, paired=False)
+    num_sums = plan.num_sums(stream.shape[1]) if isinstance(plan, _WITH_NORMS) else None
+    if num_sums is None or num_sums * len(stream) > _MOST_SUMS:
+        return None
+    if not isinstance(_plan(stream, reader, paired), _WITH_NORMS):
+        return None
+    return DeferredRows.like(stream, norm, num_sums)
 
 
 def side_by_side(
@@ -131,15 +178,17 @@ def _plan(rows: torch.Tensor, weight: Weight, paired: bool) -> ManyRowsPlan | No
 
 def _launch(
     output: torch.Tensor,
-    rows: torch.Tensor,
+    input_rows: torch.Tensor | DeferredRows,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     activation: Activation,
     paired: bool,
     plan: WarpgroupPlan,
+    ahead: DeferredRows | None,
     overlap: bool,
 ) -> None:
+    due, rows = (input_rows, input_rows.rows) if isinstance(input_rows, DeferredRows) else (None, input_rows)
     num_tokens, in_features = rows.shape
     kernel = get_kernel(
         NAME,
@@ -150,6 +199,7 @@ def _launch(
         ACTIVATION=ACTIVATIONS[activation],
         PAIRED=int(paired),
         **plan.constants,
+        **constants_of(ahead, due),
     )
     args = (
         output.data_ptr(),
@@ -159,6 +209,8 @@ def _launch(
         address(residual),
         i32(num_tokens),
         i32(output.shape[1]),
+        NOTHING_AHEAD if ahead is None else ahead.to_write,
+        NOTHING_DUE if due is None else due.to_read,
     )
     shared = shared_bytes(in_features, plan, paired)
     kernel.allow_shared(shared)

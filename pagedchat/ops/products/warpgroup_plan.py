@@ -19,6 +19,8 @@ _CLUSTERS = (1, 2, 4)
 WARPGROUPS = 2
 """That multiply, of a thread block."""
 _GROUP_THREADS = 128
+_FACTOR_BYTES = 4
+"""Of a token, for a norm that is due."""
 _FEWEST_STAGES = 5
 """So that some chunks are fetched while each warpgroup has one to multiply and one that it is done with."""
 
@@ -64,6 +66,11 @@ class WarpgroupPlan:
             "TOKENS": self.tokens,
             "COLUMNS": self.columns,
         }
+
+    def num_sums(self, out_features: int) -> int | None:
+        """Sums of squares that a row of the output has in a norm ahead; None: the kernel has none, since a row's
+        columns are of more than one warp."""
+        return None if self.columns & (self.columns - 1) else out_features // self.columns
 
     @property
     def num_threads(self) -> int:
@@ -156,8 +163,9 @@ def _microseconds(
 
 
 def _bytes(in_features: int, tokens: int, sums: int, cluster: int, stages: int) -> int:
-    """Tiles or the sums that take their place, sums of the cluster, barriers."""
+    """Tiles or the sums that take their place, sums of the cluster, barriers, factors of rows."""
     chunks = in_features // (CHUNK * cluster)
     of_sums = 4 * tokens * (sums + 8)
     tiles = 2 * CHUNK * (chunks * sums + stages * tokens)
-    return max(tiles, WARPGROUPS * of_sums) + (of_sums + 16 if cluster > 1 else 0) + 16 * stages
+    of_cluster = of_sums + 16 if cluster > 1 else 0
+    return max(tiles, WARPGROUPS * of_sums) + of_cluster + 16 * stages + _FACTOR_BYTES * tokens

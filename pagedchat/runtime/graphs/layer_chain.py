@@ -2,8 +2,9 @@
 and norms. Who multiplies and who attends is given; knows no cache and no kind of step.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from itertools import zip_longest
 from typing import Protocol
 
 import torch
@@ -12,9 +13,10 @@ from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
+from pagedchat.ops.products.deferred_norm import DeferredRows
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
-from pagedchat.ops.products.warpgroup_linear import side_by_side, warpgroup_linear
+from pagedchat.ops.products.warpgroup_linear import deferred_rows, side_by_side, warpgroup_linear
 from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
@@ -34,28 +36,37 @@ class Products(Protocol):
         ...
 
 
+NormedRows = torch.Tensor | DeferredRows
+"""`[num_rows, hidden]`: what a product reads."""
+
 Attend = Callable[[LayerTensors, torch.Tensor], torch.Tensor]
 """From the product for queries, keys and values, `[num_rows, qkv_rows]`, to what the way out multiplies,
 `[num_rows, attended]`; the former may be written."""
 
 
-def layers_to_run(model: ModelTensors) -> Iterable[LayerTensors]:
-    """All layers; in a rehearsal the first one, which has no sum to finish, and of the others one of
-    each kind: those alike launch the same kernels.
+def layers_to_run(model: ModelTensors) -> list[LayerTensors]:
+    """All layers; in a rehearsal the first one, which has no sum to finish, of the others one of each kind, since
+    those alike launch the same kernels, and the last one, behind which there is none.
 
     With all of them a rehearsal takes as long as a step's launches do, which is a wait between two tokens.
     """
     if not rehearses():
         return model.layers
-    return [*model.layers[:1], *{_kind(layer): layer for layer in model.layers[1:]}.values()]
+    first, others, last = model.layers[:1], model.layers[1:-1], model.layers[1:][-1:]
+    kinds = {_kind(layer): layer for layer in reversed(others)}
+    return [*first, *reversed(kinds.values()), *last]
+
+
+_OF_ONE_LAYER = ("layer_idx", "largest")
+"""Which layer it is, and how large its norms' weights are."""
 
 
 def _kind(part: object) -> object:
-    """Of a layer, or of a part of one: sizes and types of tensors, and all numbers, but for which layer it is."""
+    """Of a layer, or of a part of one: sizes and types of tensors, and all numbers that kernels depend on."""
     if isinstance(part, torch.Tensor):
         return tuple(part.shape), part.dtype
     if is_dataclass(part) and not isinstance(part, ModelSizes):
-        return tuple(_kind(getattr(part, field.name)) for field in fields(part) if field.name != "layer_idx")
+        return tuple(_kind(getattr(part, field.name)) for field in fields(part) if field.name not in _OF_ONE_LAYER)
     return part
 
 
@@ -105,30 +116,51 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
         attend: reads and writes their caches.
     """
     stream = Stream(model.sizes, hidden, model.ranks)
-    plain_sums = model.sizes.adds_products and model.sizes.residual_scale == 1
-    for layer in layers_to_run(model):
-        if plain_sums and isinstance(products, WarpgroupProducts):
-            _add_by_products(layer, hidden, products, attend)
-        else:
+    layers = layers_to_run(model)
+    if isinstance(products, WarpgroupProducts) and model.sizes.adds_products and model.sizes.residual_scale == 1:
+        rows: NormedRows | None = None
+        for layer, next_layer in zip_longest(layers, layers[1:]):
+            rows = _add_by_products(layer, next_layer, rows, hidden, products, attend)
+    else:
+        for layer in layers:
             _add_layer(layer, stream, products, attend)
     return stream
 
 
 def _add_by_products(
-    layer: LayerTensors, hidden: torch.Tensor, products: "WarpgroupProducts", attend: Attend
-) -> None:
-    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them."""
-    rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
+    layer: LayerTensors,
+    next_layer: LayerTensors | None,
+    rows: NormedRows | None,
+    hidden: torch.Tensor,
+    products: "WarpgroupProducts",
+    attend: Attend,
+) -> NormedRows | None:
+    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them.
+
+    Args:
+        rows: what attention reads, where the layer before has left it.
+
+    Returns:
+        The same of the next layer, where this one's last product has a part in its norm.
+    """
+    if rows is None:
+        rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
     attended = attend(layer, clipped(layer, products.heads(rows, layer)))
-    middle = None
     if layer.sizes.parallel:  # of the rows that attention has read
         if layer.mlp_norm is not None:
             rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
         middle = products.middle(rows, layer)
-    products.add(attended, layer.out, hidden)
-    if middle is None:
-        middle = products.middle(add_norm(hidden, None, layer.mlp_norm, overlap=True), layer)
-    products.add(middle, layer.down, hidden)
+        products.add(attended, layer.out, hidden)
+        products.add(middle, layer.down, hidden)
+        return None
+    ahead = products.rows_of_middle(layer, hidden)
+    products.add(attended, layer.out, hidden, ahead)
+    middle = products.middle(
+        add_norm(hidden, None, layer.mlp_norm, overlap=True) if ahead is None else ahead, layer
+    )
+    ahead = None if next_layer is None else products.rows_of_heads(layer, next_layer, hidden)
+    products.add(middle, layer.down, hidden, ahead)
+    return ahead
 
 
 def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
@@ -173,23 +205,46 @@ class WarpgroupProducts:
         """See `Products`."""
         return warpgroup_linear(rows, product.weight, bias=product.bias, output=output, overlap=True)
 
-    def heads(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+    def heads(self, rows: NormedRows, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""
         if layer.values is None:
-            return self.linear(rows, layer.qkv)
+            return warpgroup_linear(rows, layer.qkv.weight, bias=layer.qkv.bias, overlap=True)
+        assert isinstance(rows, torch.Tensor)  # noqa: S101 - `rows_of_heads` is None then
         heads = layer.empty_heads(rows)
         side_by_side(rows, [(product.weight, product.bias) for product in (layer.qkv, layer.values)], heads)
         return heads
 
-    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+    def middle(self, rows: NormedRows, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""
         sizes, up = layer.sizes, layer.up
         if sizes.biased_gates:
+            assert isinstance(rows, torch.Tensor)  # noqa: S101 - `rows_of_middle` is None then
             return library_middle(rows, up.weight, up.bias, sizes.activation, paired=True)
         return warpgroup_linear(
             rows, up.weight, bias=up.bias, activation=sizes.activation, paired=sizes.gated, overlap=True
         )
 
-    def add(self, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> None:
-        """The product of `[num_rows, in_features]`, added to `hidden` `[num_rows, out_features]`."""
-        warpgroup_linear(rows, product.weight, bias=product.bias, residual=hidden, output=hidden, overlap=True)
+    def add(
+        self, rows: torch.Tensor, product: Product, hidden: torch.Tensor, ahead: DeferredRows | None = None
+    ) -> None:
+        """The product of `[num_rows, in_features]`, added to `hidden` `[num_rows, out_features]`.
+
+        `ahead` is written for the products that read the norm of the sum.
+        """
+        weight, bias = product.weight, product.bias
+        warpgroup_linear(rows, weight, bias=bias, residual=hidden, output=hidden, ahead=ahead, overlap=True)
+
+    def rows_of_middle(self, layer: LayerTensors, hidden: torch.Tensor) -> DeferredRows | None:
+        """For the feed-forward's first half, where the way out can leave them."""
+        if layer.sizes.biased_gates:
+            return None
+        norm, gated = layer.mlp_norm, layer.sizes.gated
+        return deferred_rows(hidden, norm, layer.out.weight, layer.up.weight, paired=gated)
+
+    def rows_of_heads(
+        self, layer: LayerTensors, next_layer: LayerTensors, hidden: torch.Tensor
+    ) -> DeferredRows | None:
+        """For the next layer's queries, keys and values, where the way down can leave them."""
+        if next_layer.values is not None:
+            return None
+        return deferred_rows(hidden, next_layer.attention_norm, layer.down.weight, next_layer.qkv.weight)

@@ -4,6 +4,7 @@ Knows the decoder of `models`; what the kernels have against one is in `objectio
 """
 
 from collections import Counter, defaultdict
+from math import isfinite
 from weakref import WeakKeyDictionary
 
 import torch
@@ -244,10 +245,17 @@ def _norm(norm: NormModule | None, like: torch.Tensor) -> Norm | None:
         return None
     kind, eps, offset = norm.config.kind, norm.config.eps, norm.config.offset
     if norm.weight is None:
-        return Norm(kind, like.new_ones(norm.width), None, eps)
+        return Norm(kind, like.new_ones(norm.width), None, eps, largest=1.0)
     if kind == "layer":
         return Norm(kind, norm.weight + offset if offset else norm.weight, norm.bias, eps)
-    return Norm(kind, norm.weight, None, eps, exact=norm.config.exact or offset != 0, one_more=offset != 0)
+    is_exact, one_more = norm.config.exact or offset != 0, offset != 0
+    return Norm(kind, norm.weight, None, eps, is_exact, one_more, _largest(norm.weight.float() + one_more))
+
+
+def _largest(factors: torch.Tensor) -> float | None:
+    """How far an element is from zero at most; None where that is no number."""
+    largest = factors.abs().max().item()
+    return largest if isfinite(largest) else None
 
 
 def _rotations(rotary: RotaryEmbedding, model_len: int) -> torch.Tensor:

@@ -77,13 +77,14 @@ def test_products_that_are_too_large_or_not_whole_tiles_are_left_to_others() -> 
     assert plan_warpgroups(768, 3072, 256, False, num_multiprocessors=132, shared_limit=99 << 10) is None
 
 
-def test_shared_memory_holds_weights_tokens_sums_and_barriers() -> None:
-    assert shared_bytes(768, WarpgroupPlan(64, 48, 1, 2, 12), False) == 12 * 128 * (48 + 64) + 16 * 12
-    assert shared_bytes(768, WarpgroupPlan(64, 48, 1, 2, 12), True) == 12 * 128 * (96 + 64) + 16 * 12
-    assert shared_bytes(768, WarpgroupPlan(32, 64, 1, 2, 12), False) == 12 * 128 * (64 + 32) + 16 * 12
-    wanted = 128 * (12 * 48 + 6 * 64) + 4 * 64 * 56 + 16 * 7
+def test_shared_memory_holds_weights_tokens_sums_barriers_and_factors() -> None:
+    of_64 = 4 * 64
+    assert shared_bytes(768, WarpgroupPlan(64, 48, 1, 2, 12), False) == 12 * 128 * (48 + 64) + 16 * 12 + of_64
+    assert shared_bytes(768, WarpgroupPlan(64, 48, 1, 2, 12), True) == 12 * 128 * (96 + 64) + 16 * 12 + of_64
+    assert shared_bytes(768, WarpgroupPlan(32, 64, 1, 2, 12), False) == 12 * 128 * (64 + 32) + 16 * 12 + 4 * 32
+    wanted = 128 * (12 * 48 + 6 * 64) + 4 * 64 * 56 + 16 * 7 + of_64
     assert shared_bytes(3072, WarpgroupPlan(64, 48, 4, 2, 6), False) == wanted
-    assert shared_bytes(64, WarpgroupPlan(64, 48, 1, 2, 1), False) == 2 * 4 * 64 * 56 + 16
+    assert shared_bytes(64, WarpgroupPlan(64, 48, 1, 2, 1), False) == 2 * 4 * 64 * 56 + 16 + of_64
 
 
 def test_wrong_arguments_are_named() -> None:

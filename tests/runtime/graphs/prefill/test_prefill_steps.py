@@ -11,6 +11,7 @@ import torch
 from pagedchat.engine.core import EngineCore
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.ops.products.deferred_norm import DeferredRows
 from pagedchat.ops.products.model_tensors import Product
 from pagedchat.runtime.graphs import which_step
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
@@ -118,9 +119,15 @@ def test_products_that_add_to_the_residual_stream_change_nothing(
     added: list[torch.Tensor] = []
     add = WarpgroupProducts.add
 
-    def noted_add(products: WarpgroupProducts, rows: torch.Tensor, product: Product, hidden: torch.Tensor) -> None:
+    def noted_add(
+        products: WarpgroupProducts,
+        rows: torch.Tensor,
+        product: Product,
+        hidden: torch.Tensor,
+        ahead: DeferredRows | None = None,
+    ) -> None:
         added.append(rows)
-        add(products, rows, product, hidden)
+        add(products, rows, product, hidden, ahead)
 
     monkeypatch.setattr(WarpgroupProducts, "add", noted_add)
     monkeypatch.setattr(Setting, "missing_warpgroups", "")

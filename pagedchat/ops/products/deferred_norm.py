@@ -1,0 +1,62 @@
+"""An RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467) without a launch of its own, of rows that a product adds
+to a residual stream, and the next one reads.
+
+`norm(x)` is `x * weight / size(x)`, and a product is linear: the first product leaves rows that are weighed and the
+squares of their elements, the second one divides its sums by what those come to.
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Self
+
+import torch
+
+from pagedchat.ops.common.norm import Norm
+
+_AHEAD, _DUE = Struct("PPPif"), Struct("Piiff")
+"""`NormAhead` and `NormDue` of kernels/clusters/deferred_norm.cuh."""
+NOTHING_AHEAD, NOTHING_DUE = bytes(_AHEAD.size), bytes(_DUE.size)
+"""Of a product that has no such norm."""
+
+
+def can_be_deferred(norm: Norm | None) -> bool:
+    """Whether it is of rows, by their size alone, with a weight of which the largest element is known."""
+    return norm is not None and norm.kind == "rms" and norm.weight.dim() == 1 and norm.largest is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredRows:
+    """Rows of a residual stream for the products that read their norm."""
+
+    rows: torch.Tensor
+    """`[num_rows, width]`, contiguous: times the weight of the norm, over its `unit`."""
+    squares: torch.Tensor
+    """`[num_sums, num_rows]`, float32, of which each row has its sums of squares, of all columns together."""
+    norm: Norm
+
+    @classmethod
+    def like(cls, stream: torch.Tensor, norm: Norm, num_sums: int) -> Self:
+        """Room for those of a stream `[num_rows, width]`."""
+        squares = stream.new_empty(num_sums, len(stream), dtype=torch.float32)
+        return cls(torch.empty_like(stream), squares, norm)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def to_write(self) -> bytes:
+        """`NormAhead`."""
+        pointers = self.rows.data_ptr(), self.norm.weight.data_ptr(), self.squares.data_ptr()
+        return _AHEAD.pack(*pointers, self.squares.stride(0), 1 / self.norm.unit)
+
+    @property
+    def to_read(self) -> bytes:
+        """`NormDue`."""
+        sizes = self.squares.stride(0), self.rows.shape[1]
+        return _DUE.pack(self.squares.data_ptr(), *sizes, self.norm.eps, self.norm.unit)
+
+
+def constants_of(ahead: DeferredRows | None, due: DeferredRows | None) -> dict[str, int]:
+    """What the kernels are compiled with for either half."""
+    constants = {} if ahead is None else {"NORM_AHEAD": ahead.norm.constant}
+    return constants if due is None else {**constants, "NORM_DUE": len(due.squares)}
