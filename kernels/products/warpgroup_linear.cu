@@ -143,10 +143,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS)
 
   wait_for_previous_kernel();
   if (group == FETCHING_GROUP) {
-    fetch_tokens(shared.tiles, shared.barriers, tokens, num_tokens - first_token);
 #if NORM_DUE
     RowFactors<TOKENS, GROUP_THREADS> row_factors(threadIdx.x % GROUP_THREADS);
     row_factors.load(due, first_token, num_tokens);
+#endif
+    fetch_tokens(shared.tiles, shared.barriers, tokens, num_tokens - first_token);
+#if NORM_DUE
     row_factors.store(shared.row_factors, due);
 #endif
   }
