@@ -19,7 +19,7 @@ def test_a_token_of_one_chat_is_what_a_call_takes_beyond_the_first_one() -> None
     [figure] = meter(engine).decode(DecodeWork(num_chats=1, prompt_tokens=4, new_tokens=11))
     assert figure.runs == pytest.approx([100, 100])
     assert (figure.row, str(figure)) == ("decode_1_ms", "decode_1_ms 100.000 ms")
-    assert [new_tokens for _, new_tokens in engine.asked] == [1, 11] * 3  # a warm-up and two runs
+    assert [new_tokens for _, new_tokens in engine.asked] == [1, 11] * 4  # two warm-ups and two runs
     assert engine.settled_after == [2]
 
 
@@ -44,10 +44,10 @@ def test_a_prefix_is_shared_within_a_run_and_new_in_the_next() -> None:
     work = PrefixWork(num_chats=3, prefix_tokens=20, own_tokens=5, new_tokens=11)
     assert by_row(meter(engine).prefix(work)) == pytest.approx({"prefix_new": 16.5, "prefix_cached": 16.5})
     heads = [{tuple(prompt[:20]) for prompt in prompts} for prompts, _ in engine.asked]
-    assert [len(head) for head in heads] == [1] * 6
+    assert [len(head) for head in heads] == [1] * 8
     assert engine.settled_after == [1, 2]
     assert (heads[0] == heads[1], heads[1] == heads[2]) == (True, False)
-    assert len({tuple(prompt) for prompts, _ in engine.asked for prompt in prompts}) == 18
+    assert len({tuple(prompt) for prompts, _ in engine.asked for prompt in prompts}) == 24
 
 
 def test_an_engine_that_stops_early_is_not_measured() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
-from pagedchat.bench.engine.measures import Figure, Meter
+from pagedchat.bench.engine.measures import UNCOUNTED, Figure, Meter
 from pagedchat.bench.engine.shapes import (
     LONG_CHAT,
     LONG_PROMPT,
@@ -128,12 +128,12 @@ def _throughput(
     row: str, meter: Meter, engine: OurEngine, ask: Callable[[], tuple[Tokens, list[SamplingParams]]]
 ) -> Figure:
     runs = []
-    for number in range(1 + meter.repeats):
+    for number in range(UNCOUNTED + meter.repeats):
         prompts, params = ask()
         started = meter.clock()
         replies = engine.sample(prompts, params)
         seconds = meter.clock() - started
         meter.settle_after(number)
-        if number:
+        if number >= UNCOUNTED:
             runs.append(sum(map(len, replies)) / seconds)
     return Figure(row=row, engine=engine.name, runs=runs)

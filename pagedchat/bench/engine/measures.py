@@ -23,6 +23,8 @@ from pagedchat.bench.engine.workloads import (
 from pagedchat.errors import PagedChatError
 
 Clock = Callable[[], float]
+UNCOUNTED = 2
+"""Runs: the first one meets all that the others will, and what the engine has ready then the second one begins."""
 
 
 class Engine(Protocol):
@@ -115,23 +117,23 @@ class Meter:
     def prefix(self, work: PrefixWork) -> list[Figure]:
         """Output tokens a second of chats over one prefix: when nobody knows it, and when it is cached."""
         rows: dict[str, list[float]] = {"prefix_new": [], "prefix_cached": []}
-        for number in range(1 + self.repeats):
+        for number in range(UNCOUNTED + self.repeats):
             prefix = self.prompts.one(work.prefix_tokens)
             for runs in rows.values():
                 seconds = self._time(self.prompts.sharing(prefix, work.num_chats, work.own_tokens), work.new_tokens)
                 self.settle_after(number)
-                if number:
+                if number >= UNCOUNTED:
                     runs.append(work.num_chats * work.new_tokens / seconds)
         return [self._figure(row, runs) for row, runs in rows.items()]
 
     def _calls(self, work: DecodeWork) -> tuple[list[float], list[float]]:
         """Seconds of whole calls, and of a step of theirs after the first tokens."""
         whole, steps = [], []
-        for number in range(1 + self.repeats):
+        for number in range(UNCOUNTED + self.repeats):
             first = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), 1)
             full = self._time(self.prompts.many(work.num_chats, work.prompt_tokens), work.new_tokens)
             self.settle_after(number)
-            if number:
+            if number >= UNCOUNTED:
                 whole.append(full)
                 steps.append((full - first) / (work.new_tokens - 1))
         return whole, steps
@@ -139,16 +141,16 @@ class Meter:
     def _first_tokens(self, rows: Sequence[str], draw: Callable[[], Tokens]) -> list[Figure]:
         """Of a prompt for each row, one after the other; `draw` has fresh ones for each run."""
         runs: list[list[float]] = [[] for _ in rows]
-        for number in range(2 + self.repeats):
+        for number in range(UNCOUNTED + self.repeats):
             seconds = [self._time([prompt], 1) for prompt in draw()]
             self.settle_after(number)
-            if number > 1:
+            if number >= UNCOUNTED:
                 for values, value in zip(runs, seconds, strict=True):
                     values.append(1e3 * value)
         return [self._figure(row, values) for row, values in zip(rows, runs, strict=True)]
 
     def settle_after(self, number: int) -> None:
-        """The first run, which does not count, has met all that the others will."""
+        """After the first run."""
         if number == 0:
             self.engine.settle()
 
