@@ -39,7 +39,7 @@ NAME = "warpgroup_linear"
 _WITH_NORMS = WarpgroupPlan | ClusterPlan
 """Kernels that leave the first half of a norm, and do the second (`deferred_norm`)."""
 _MOST_SUMS, _MOST_READ_BYTES = 2048, 20 << 20
-"""Of such a norm: sums of squares that each thread block reads, and bytes of a weight behind it."""
+"""Of such a norm: sums of squares of all rows together, and bytes of the weight behind it."""
 
 
 def warpgroup_linear(
