@@ -19,14 +19,13 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.products.add_norm import add_norm
-from pagedchat.ops.products.deferred_norm import DeferredRows
+from pagedchat.ops.products.deferred_norm import DeferredRows, NormedRows
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.warpgroup_linear import deferred_rows, side_by_side, warpgroup_linear
 from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from tools.random_model import FORMS, RandomModel, replay_time
 
-NormedRows = torch.Tensor | DeferredRows
 CONTEXT, BUCKET, BLOCK_SIZE = 190, 256, 16
 """Tokens of a chat, up to which attention's launch is made for, and of a block."""
 FILLED = 0.75

@@ -3,8 +3,8 @@
 // product is linear, so who divides by the size may do that when the second product's sums are there.
 //
 // The first product (NORM_AHEAD, a NormKind) leaves the weighed rows beside the stream, and of each row the sum of
-// squares of each tile of its columns, which nobody has to wait for in the order of tiles. The second one
-// (NORM_DUE) multiplies weighed rows, adds the squares up while those come, and divides.
+// squares of each tile of its columns. The second one (NORM_DUE, how many such sums a row has) asks for those,
+// multiplies weighed rows, and divides.
 //
 // Weighed rows are in a unit, a power of two: none is further from zero than 16 bits can say if the stream is not.
 
@@ -24,7 +24,7 @@ struct NormAhead {
   Element* rows;          // [num_rows, width], weighed
   const Element* weight;  // [width]
   float* squares;         // [tiles of columns, stride]
-  int stride;             // rows of all launches that share `squares`
+  int stride;             // num_rows
   float unit;             // one over that of the rows
 };
 

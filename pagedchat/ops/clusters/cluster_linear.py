@@ -10,7 +10,7 @@ from pagedchat.jit.tensor_map import tensor_map
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, element_name, stream_of
-from pagedchat.ops.products.deferred_norm import NOTHING_AHEAD, NOTHING_DUE, DeferredRows, constants_of
+from pagedchat.ops.products.deferred_norm import DeferredRows, NormedRows, arguments_of, constants_of, rows_and_due
 from pagedchat.ops.quantized.weight import QuantizedWeight, Weight
 
 NAME = "cluster_linear"
@@ -20,7 +20,7 @@ _COLUMNS = 64
 
 def launch_clusters(
     output: torch.Tensor,
-    rows: torch.Tensor | DeferredRows,
+    rows: NormedRows,
     weight: Weight,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
@@ -54,7 +54,7 @@ def launch_clusters(
     Raises:
         ValueError: a norm is due or ahead, and there are more tokens than the plan has.
     """
-    due, input_rows = (rows, rows.rows) if isinstance(rows, DeferredRows) else (None, rows)
+    input_rows, due = rows_and_due(rows)
     num_tokens, in_features = input_rows.shape
     if num_tokens > plan.tokens:
         if due is not None or ahead is not None:
@@ -91,8 +91,7 @@ def launch_clusters(
         i32(in_features),
         i32(output.shape[1]),
         i32(output.stride(0)),
-        NOTHING_AHEAD if ahead is None else ahead.to_write,
-        NOTHING_DUE if due is None else due.to_read,
+        *arguments_of(ahead, due),
     )
     kernel.allow_shared(plan.shared_bytes)
     kernel.launch(

@@ -15,8 +15,6 @@ from pagedchat.ops.common.norm import Norm
 
 _AHEAD, _DUE = Struct("PPPif"), Struct("Piiff")
 """`NormAhead` and `NormDue` of kernels/clusters/deferred_norm.cuh."""
-NOTHING_AHEAD, NOTHING_DUE = bytes(_AHEAD.size), bytes(_DUE.size)
-"""Of a product that has no such norm."""
 
 
 def can_be_deferred(norm: Norm | None) -> bool:
@@ -40,9 +38,6 @@ class DeferredRows:
         squares = stream.new_empty(num_sums, len(stream), dtype=torch.float32)
         return cls(torch.empty_like(stream), squares, norm)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @property
     def to_write(self) -> bytes:
         """`NormAhead`."""
@@ -56,7 +51,22 @@ class DeferredRows:
         return _DUE.pack(self.squares.data_ptr(), *sizes, self.norm.eps, self.norm.unit)
 
 
+NormedRows = torch.Tensor | DeferredRows
+"""`[num_rows, width]`: what a product reads, normed or with a norm that is due."""
+
+
+def rows_and_due(rows: NormedRows) -> tuple[torch.Tensor, DeferredRows | None]:
+    """What is multiplied, and the norm that is due of it."""
+    return (rows.rows, rows) if isinstance(rows, DeferredRows) else (rows, None)
+
+
 def constants_of(ahead: DeferredRows | None, due: DeferredRows | None) -> dict[str, int]:
     """What the kernels are compiled with for either half."""
     constants = {} if ahead is None else {"NORM_AHEAD": ahead.norm.constant}
     return constants if due is None else {**constants, "NORM_DUE": len(due.squares)}
+
+
+def arguments_of(ahead: DeferredRows | None, due: DeferredRows | None) -> tuple[bytes, bytes]:
+    """What the kernels are told of either half; zeros of one that they have not."""
+    to_write = bytes(_AHEAD.size) if ahead is None else ahead.to_write
+    return to_write, bytes(_DUE.size) if due is None else due.to_read

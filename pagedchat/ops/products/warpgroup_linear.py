@@ -19,11 +19,12 @@ from pagedchat.ops.common.choices import ACTIVATIONS, Activation
 from pagedchat.ops.common.launch import address, ceil_div, element_name, has_warpgroups, stream_of
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.deferred_norm import (
-    NOTHING_AHEAD,
-    NOTHING_DUE,
     DeferredRows,
+    NormedRows,
+    arguments_of,
     can_be_deferred,
     constants_of,
+    rows_and_due,
 )
 from pagedchat.ops.products.library_linear import library_linear
 from pagedchat.ops.products.many_rows_plan import ManyRowsPlan, plan_many_rows
@@ -43,7 +44,7 @@ _MOST_SUMS, _MOST_READ_BYTES = 2048, 20 << 20
 
 
 def warpgroup_linear(
-    input_rows: torch.Tensor | DeferredRows,
+    input_rows: NormedRows,
     weight: Weight,
     *,
     bias: torch.Tensor | None = None,
@@ -75,12 +76,12 @@ def warpgroup_linear(
     Raises:
         ValueError: shapes or types that do not go together.
     """
-    rows = input_rows.rows if isinstance(input_rows, DeferredRows) else input_rows
+    rows, due = rows_and_due(input_rows)
     _check(rows, weight, bias, residual, paired, output)
     if ahead is not None and (residual is None or ahead.rows.shape != residual.shape):
         raise ValueError("rows for the norm ahead are unlike the residual")
     plan = _plan(rows, weight, paired)
-    if (input_rows is not rows or ahead is not None) and not isinstance(plan, _WITH_NORMS):
+    if not (due is None and ahead is None) and not isinstance(plan, _WITH_NORMS):
         raise ValueError("the kernel of this product has no part in a norm")
     if plan is None or (residual is not None and isinstance(plan, WidePlan)):
         return library_linear(
@@ -178,7 +179,7 @@ def _plan(rows: torch.Tensor, weight: Weight, paired: bool) -> ManyRowsPlan | No
 
 def _launch(
     output: torch.Tensor,
-    input_rows: torch.Tensor | DeferredRows,
+    input_rows: NormedRows,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
@@ -188,7 +189,7 @@ def _launch(
     ahead: DeferredRows | None,
     overlap: bool,
 ) -> None:
-    due, rows = (input_rows, input_rows.rows) if isinstance(input_rows, DeferredRows) else (None, input_rows)
+    rows, due = rows_and_due(input_rows)
     num_tokens, in_features = rows.shape
     kernel = get_kernel(
         NAME,
@@ -209,8 +210,7 @@ def _launch(
         address(residual),
         i32(num_tokens),
         i32(output.shape[1]),
-        NOTHING_AHEAD if ahead is None else ahead.to_write,
-        NOTHING_DUE if due is None else due.to_read,
+        *arguments_of(ahead, due),
     )
     shared = shared_bytes(in_features, plan, paired)
     kernel.allow_shared(shared)

@@ -13,7 +13,7 @@ from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.products.add_norm import Update, add_norm
-from pagedchat.ops.products.deferred_norm import DeferredRows
+from pagedchat.ops.products.deferred_norm import DeferredRows, NormedRows
 from pagedchat.ops.products.library_linear import library_middle
 from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.warpgroup_linear import deferred_rows, side_by_side, warpgroup_linear
@@ -35,9 +35,6 @@ class Products(Protocol):
         """The first half of a feed-forward: `[num_rows, hidden]` -> `[num_rows, middle]`."""
         ...
 
-
-NormedRows = torch.Tensor | DeferredRows
-"""`[num_rows, hidden]`: what a product reads."""
 
 Attend = Callable[[LayerTensors, torch.Tensor], torch.Tensor]
 """From the product for queries, keys and values, `[num_rows, qkv_rows]`, to what the way out multiplies,
@@ -201,14 +198,14 @@ class LibraryProducts:
 class WarpgroupProducts:
     """Those of `warpgroup_linear`, with biases, activations and the residual stream in their epilogues."""
 
-    def linear(self, rows: torch.Tensor, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
+    def linear(self, rows: NormedRows, product: Product, output: torch.Tensor | None = None) -> torch.Tensor:
         """See `Products`."""
         return warpgroup_linear(rows, product.weight, bias=product.bias, output=output, overlap=True)
 
     def heads(self, rows: NormedRows, layer: LayerTensors) -> torch.Tensor:
         """See `Products`."""
         if layer.values is None:
-            return warpgroup_linear(rows, layer.qkv.weight, bias=layer.qkv.bias, overlap=True)
+            return self.linear(rows, layer.qkv)
         assert isinstance(rows, torch.Tensor)  # noqa: S101 - `rows_of_heads` is None then
         heads = layer.empty_heads(rows)
         side_by_side(rows, [(product.weight, product.bias) for product in (layer.qkv, layer.values)], heads)
