@@ -5,26 +5,11 @@
 
 #include "all_layers/few_bits_slot_input.cuh"
 
-// What weights of a norm are the lane's.
-template <int PRODUCT>
-struct NormScales {
-  uint4 of[Order<PRODUCT>::PIECES];
-
-  // Asked for before the rows are there.
-  __device__ __forceinline__ void load(const Element* weight) {
-    const int first = Order<PRODUCT>::first(Place());
-#pragma unroll
-    for (int i = 0; i < Order<PRODUCT>::PIECES; i++) {
-      of[i] = load_16(weight + min(first + Order<PRODUCT>::offset(i), HIDDEN - PIECE));
-    }
-  }
-};
-
 // The residual stream behind a norm. Has a barrier among all warps that multiply in it.
 template <int PRODUCT>
 __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
-                                               const Element* row, bool awaited, const NormScales<PRODUCT>& scales,
-                                               float epsilon) {
+                                               const Element* row, bool awaited,
+                                               const uint4 (&scales)[Order<PRODUCT>::PIECES], float epsilon) {
   constexpr int PIECES = Order<PRODUCT>::PIECES;
   const Place place;
   const int first = Order<PRODUCT>::first(place);
@@ -57,12 +42,36 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
 #pragma unroll
   for (int i = 0; i < PIECES; i++) {
     unpack(pieces[i], values);
-    unpack(scales.of[i], factors);
+    unpack(scales[i], factors);
 #pragma unroll
     for (int v = 0; v < PIECE; v++) values[v] = scaled_by_norm<NORM>(values[v] * factor, factors[v], 0.0f);
     pieces[i] = pack(values);
   }
 }
+
+// The residual stream behind a norm.
+template <int PRODUCT>
+struct StreamInput {
+  static constexpr bool IS_HALFWAY = PRODUCT == UP;
+  uint4 scales[Order<PRODUCT>::PIECES];  // the lane's
+
+  // What is asked for before the rows are there.
+  __device__ __forceinline__ void load(const Layer& layer) {
+    const Element* weight = IS_HALFWAY ? layer.mlp_norm : layer.attention_norm;
+    const int first = Order<PRODUCT>::first(Place());
+#pragma unroll
+    for (int i = 0; i < Order<PRODUCT>::PIECES; i++) {
+      scales[i] = load_16(weight + min(first + Order<PRODUCT>::offset(i), HIDDEN - PIECE));
+    }
+  }
+
+  // From what was published, or of the first layer from `hidden`.
+  __device__ __forceinline__ void collect(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
+                                          const Published& from, const Element* hidden, float epsilon) {
+    const Element* rows = from.mine() + (IS_HALFWAY ? Published::HALFWAY_AT : Published::STREAM_AT);
+    collect_normed<PRODUCT>(pieces, shared, hidden == nullptr ? rows : hidden, hidden == nullptr, scales, epsilon);
+  }
+};
 
 // What is attended: the splits of a context put together, half of which are each half's of the warp.
 __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], Shared&,

@@ -1,9 +1,10 @@
 // The inputs of the products of streamed_layers.cu: a warp's part of every token, waited for by the lanes that
-// multiply by it, or normalised on its way to them.
+// multiply by it, or of few bits normalised on its way to them.
 
 #pragma once
 
 #include "all_layers/layer_memory.cuh"
+#include "common/async_copy.cuh"
 #include "common/online_softmax.cuh"
 
 __device__ __forceinline__ uint32 look_at(uint4& piece, const Element* place) {
@@ -16,5 +17,6 @@ __device__ __forceinline__ uint32 look_at(uint4& piece, const Element* place) {
 #if LAYER_KIND
 #include "all_layers/few_bits_inputs.cuh"
 #else
+#include "all_layers/layer_norms.cuh"
 #include "all_layers/whole_inputs.cuh"
 #endif

@@ -22,8 +22,9 @@ __device__ __forceinline__ int list_runs(Shared& shared, const Share& share, con
 #pragma unroll 1
     for (int i = 0; i < COPIES * TOKENS; i++) {
       const int copy = i / TOKENS * Published::COPY, t = i % TOKENS;
-      list(copy + Published::HALFWAY_AT + t * HIDDEN + share.first_stream * UNIT, share.num_stream * UNIT);
-      list(copy + Published::STREAM_AT + t * HIDDEN + share.first_stream * UNIT, share.num_stream * UNIT);
+      const int of_stream = t * Published::STREAM_ROW + share.first_stream * UNIT;
+      list(copy + Published::HALFWAY_AT + of_stream, share.num_stream * UNIT);
+      list(copy + Published::STREAM_AT + of_stream, share.num_stream * UNIT);
       list(copy + Published::MIDDLE_AT + t * Order<DOWN>::PADDED + share.first_up * UNIT / 2,
            share.num_up * UNIT / 2);
     }
@@ -42,8 +43,17 @@ __device__ __forceinline__ int list_runs(Shared& shared, const Share& share, con
   return __shfl_sync(FULL_WARP, num_runs, 0);
 }
 
-// All of it not there yet.
-__device__ __forceinline__ void mark_runs(const Shared& shared, int num_runs, const Published& published) {
+// All of it not there yet, squares too.
+__device__ __forceinline__ void mark_runs(const Shared& shared, int num_runs, const Share& share,
+                                          const Published& published) {
+#if !LAYER_KIND
+  const int num_sums = ceil_div(share.num_stream, Published::UNITS_OF_SUM);
+#pragma unroll 1
+  for (int i = threadIdx.x % WARP_SIZE; i < 2 * COPIES * TOKENS * num_sums; i += WARP_SIZE) {
+    const int row = i / num_sums, sum = blockIdx.x * Published::SUMS + i % num_sums;
+    mark_not_there(published.squares(row / (2 * TOKENS), row / TOKENS % 2, row % TOKENS) + sum);
+  }
+#endif
 #pragma unroll 1
   for (int r = 0; r < num_runs; r++) {
     const Run run = shared.runs[r];

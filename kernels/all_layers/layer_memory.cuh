@@ -24,19 +24,30 @@
 constexpr int SETS = 4, MARKED_AHEAD = 2;  // layers
 
 // What is published in a layer. Everything but queries, keys and values is there COPIES times, so that fewer thread
-// blocks ask for the same line of memory. What is attended and the middle lie in rows of whole stages, zeros behind
-// their ends: who collects them need not ask what is there.
+// blocks ask for the same line of memory. What is multiplied as it is lies in rows of whole stages, zeros behind
+// their ends: who collects it need not ask what is there.
+//
+// With weights of 16 bits the residual stream is there weighed by the norm that is due (layer_norms.cuh), and the
+// sums of squares of those who made it; with few bits as it is.
 struct Published {
   Element* memory;
 
-  static constexpr int LSE_STRIDE = round_up(NUM_HEADS, 8);  // floats between rows
+  static constexpr int STREAM_ROW = FEW_BITS_LAYERS ? HIDDEN : Order<UP>::PADDED;  // elements
+  static constexpr int UNITS_OF_SUM = WARP_SIZE / UNIT;                            // which a warp has
+  static constexpr int SUMS = ceil_div(STREAM_UNITS, UNITS_OF_SUM);                // of a thread block
+  static constexpr int MAKERS =
+      NUM_BLOCKS < HIDDEN / UNIT ? NUM_BLOCKS : HIDDEN / UNIT;  // of the stream: the first ones
+  static constexpr int ROW_SUMS = round_up(MAKERS * SUMS, 4);   // of a token, floats
+  static constexpr int LSE_STRIDE = round_up(NUM_HEADS, 8);     // floats between rows
   static constexpr int ATTENDED_AT = 0;
   static constexpr int LSE_AT = TOKENS * SPLITS * Order<OUT>::PADDED;
   static constexpr int HALFWAY_AT = LSE_AT + (SPLITS > 1 ? TOKENS * SPLITS * LSE_STRIDE * 2 : 0);
-  static constexpr int MIDDLE_AT = HALFWAY_AT + TOKENS * HIDDEN;
+  static constexpr int MIDDLE_AT = HALFWAY_AT + TOKENS * STREAM_ROW;
   static constexpr int STREAM_AT = MIDDLE_AT + TOKENS * Order<DOWN>::PADDED;
-  static constexpr int COPY = round_up(STREAM_AT + TOKENS * HIDDEN, 64);  // elements of a copy
-  static constexpr int ELEMENTS = COPIES * COPY + TOKENS * QKV_ROWS;      // of a set
+  static constexpr int SQUARES_AT = STREAM_AT + TOKENS * STREAM_ROW;
+  static constexpr int SQUARES = FEW_BITS_LAYERS ? 0 : 2 * TOKENS * ROW_SUMS;  // floats
+  static constexpr int COPY = round_up(SQUARES_AT + 2 * SQUARES, 64);          // elements of a copy
+  static constexpr int ELEMENTS = COPIES * COPY + TOKENS * QKV_ROWS;           // of a set
 
   // `layer` counts from the first launch on.
   __device__ __forceinline__ Published(Element* sets, int layer)
@@ -46,6 +57,11 @@ struct Published {
   // Of all heads of a row of what is attended, as floats in units of log2.
   __device__ __forceinline__ uint32* lse(int i, int row) const {
     return reinterpret_cast<uint32*>(copy(i) + LSE_AT) + row * LSE_STRIDE;
+  }
+  // All sums of squares of a token, as floats: of the stream behind the layer, or halfway. Zeros where a thread
+  // block has nothing of the stream.
+  __device__ __forceinline__ uint32* squares(int i, bool halfway, int token) const {
+    return reinterpret_cast<uint32*>(copy(i) + SQUARES_AT) + (halfway * TOKENS + token) * ROW_SUMS;
   }
   __device__ __forceinline__ Element* mine() const { return copy(blockIdx.x % COPIES); }  // which it reads
   __device__ __forceinline__ Element* qkv() const { return memory + COPIES * COPY; }      // [TOKENS, QKV_ROWS]
@@ -145,15 +161,20 @@ struct Shared {
   int first_layer;
 #else
   alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
-  alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];  // pieces on their way from lane to lane
+  alignas(16) uint4 exchange[TOKENS < 8 ? NUM_WARPS : 1][WARP_SIZE];  // pieces on their way from lane to lane
 #endif
   // What attention leaves, or a middle. NOTE: between the last look at one and the first at the other lies a
-  // barrier: in `collect_vectors`, and in the norm of the feed-forward.
+  // barrier: in `collect_vectors`, and in the first product of the feed-forward.
   alignas(16) unsigned char overlay[OVERLAY_BYTES];
   alignas(16) float sums[2][NUM_WARPS][MOST_UNITS][TOKEN_ROWS];  // of a group of units; groups take turns
   alignas(16) Element vectors[VECTORS][HEAD_SIZE];               // of a KV head
   float top[NUM_WARPS][8 * ROW_TILES], total[NUM_WARPS][8 * ROW_TILES];
+#if LAYER_KIND
   float squares[NUM_WARPS][TOKENS];
+#else
+  alignas(16) uint32 squares[TOKENS][Published::ROW_SUMS];  // of a norm that is due, floats
+  float factors[2][TOKENS];  // by which sums behind the norms before attention and the feed-forward are multiplied
+#endif
   alignas(16) Layer layers[MAX_LAYERS];
   alignas(16) Context context;
   Run runs[MOST_RUNS];

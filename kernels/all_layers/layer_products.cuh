@@ -44,6 +44,26 @@ __device__ __forceinline__ uint32 pair_of_lanes(float value) {
   return Place().lane % 2 ? pack_pair<Element>(other, value) : pack_pair<Element>(value, other);
 }
 
+// A thread's element of the residual stream, behind a layer or halfway, in unit `unit` of it. By all lanes of a
+// warp.
+__device__ __forceinline__ void publish_stream(const Published& published, bool halfway, const Result& result,
+                                               bool exists, int unit, float value, float weight) {
+  const uint32 word = pair_of_lanes(FEW_BITS_LAYERS ? value : value * weight);
+  const int at = (halfway ? Published::HALFWAY_AT : Published::STREAM_AT) + result.token * Published::STREAM_ROW +
+                 unit * UNIT + result.row / 2 * 2;
+  if (exists) publish_copies(published, at, word, result.row % 2);
+  if (FEW_BITS_LAYERS) return;
+  constexpr int UNITS = Published::UNITS_OF_SUM;
+  static_assert(FEW_BITS_LAYERS || MOST_UNITS % UNITS == 0 && COPIES <= UNIT,
+                "a lane for each copy, and a token a warp");
+  constexpr int FROM = UNIT / 2 * (STREAM_UNITS == 1 ? 1 : STREAM_UNITS == 2 ? 2 : UNITS);  // of lanes
+  const float squares = warp_sum<FROM, 1>(exists ? value * value : 0.0f);
+  if (exists && result.unit % UNITS == 0 && result.row < COPIES) {
+    const int sum = static_cast<int>(blockIdx.x) * Published::SUMS + result.unit / UNITS;
+    publish(published.squares(result.row, halfway, result.token) + sum, __float_as_uint(squares));
+  }
+}
+
 // What is added to a thread's queries, keys and values; that of the first group is asked for early.
 struct QkvBias {
   const Element* rows = nullptr;  // of the thread block, or null
@@ -66,34 +86,56 @@ struct Finish {
   const Published& published;
   const QkvBias& bias;
   int layer;
-  Element* output;  // [TOKENS, HIDDEN], where the last product of the last layer goes; else null
-  float& carried;   // the residual stream at the thread's result
+  Element* output;          // [TOKENS, HIDDEN], where the last product of the last layer goes; else null
+  float& carried;           // the residual stream at the thread's result
+  float weight;             // of the norm that comes behind, there
+  const Published& source;  // of the input
+  float epsilon;
+
+#if !LAYER_KIND
+  static constexpr bool IS_NORMED = PRODUCT == QKV || PRODUCT == UP;
+
+  // When the input is there.
+  __device__ __forceinline__ void ask() const {
+    if (IS_NORMED) ask_for_squares(shared, source, PRODUCT == UP);
+  }
+  // Before the barrier in front of the first results.
+  __device__ __forceinline__ void prepare() const {
+    const Layer& of = shared.layers[layer];
+    const float unit = PRODUCT == UP ? of.mlp_unit : of.attention_unit;
+    if (IS_NORMED) store_factors(shared, source, PRODUCT == UP, unit, epsilon);
+  }
+  __device__ __forceinline__ float factor(const Result& result) const {
+    return IS_NORMED ? shared.factors[PRODUCT == UP][result.token % TOKENS] : 1.0f;
+  }
+#else
+  __device__ __forceinline__ float factor(const Result&) const { return 1.0f; }
+#endif
 
   __device__ __forceinline__ void operator()(int first, const Result& result, bool exists) const {
     constexpr int RESULTS = UNIT / 2;  // of a unit of gates and values
     const int unit = first + result.unit, pair = result.row / 2 * 2;
     const bool odd = result.row % 2;
-    float value = result.total();
+    const float factor = this->factor(result);
+    float value = result.total() * factor;
     if constexpr (PRODUCT == QKV || PRODUCT == VALUES) {
       value += first == 0 || !exists ? bias.first : bias.of(unit * UNIT + result.row);
       const uint32 word = pair_of_lanes(value);
       const int place = result.token * QKV_ROWS + share.first_head_row(PRODUCT) + unit * UNIT + pair;
       if (exists && !odd) publish(reinterpret_cast<uint32*>(published.qkv() + place), word);
     } else if constexpr (PRODUCT == UP) {
-      const uint32 word = pair_of_lanes(activate(rounded(value)) * rounded(result.total(RESULTS)));
+      const uint32 word = pair_of_lanes(activate(rounded(value)) * rounded(result.total(RESULTS) * factor));
       wait(shared_address(&shared.marked), layer % 2);
       const int place = result.token * Order<DOWN>::PADDED + (share.first_up + unit) * RESULTS + pair;
       if (exists && result.row < RESULTS) publish_copies(published, Published::MIDDLE_AT + place, word, odd);
     } else {
       carried = rounded(rounded(value) + carried);
-      const uint32 word = pair_of_lanes(carried);
-      const int place = result.token * HIDDEN + (share.first_stream + unit) * UNIT + pair;
-      if (!exists) return;
       if (output == nullptr) {
-        publish_copies(published, (PRODUCT == OUT ? Published::HALFWAY_AT : Published::STREAM_AT) + place, word,
-                       odd);
-      } else if (!odd) {
-        *reinterpret_cast<uint32*>(output + place) = word;
+        publish_stream(published, PRODUCT == OUT, result, exists, share.first_stream + unit, carried, weight);
+      } else {
+        const uint32 word = pair_of_lanes(carried);
+        const int place = result.token * HIDDEN + (share.first_stream + unit) * UNIT + pair;
+        if (exists && !odd) *reinterpret_cast<uint32*>(output + place) = word;
       }
     }
   }

@@ -68,9 +68,10 @@ constexpr int MAX_LAYERS = 64;
 constexpr int UNIT = FEW_BITS_LAYERS ? 16 : 8;
 // Units whose sums are finished together.
 constexpr int MOST_UNITS = FEW_BITS_LAYERS ? 4 : TOKENS <= 2 ? 16 : 32 / TOKENS;
-constexpr int TOKEN_ROWS = TOKENS * UNIT;                  // results of a unit
-constexpr int NUM_TASKS = TOKENS * NUM_KV_HEADS * SPLITS;  // thread blocks that attend
-constexpr int SUB_LANES = 8 / TOKENS;                      // lanes that share a token's norm
+constexpr int TOKEN_ROWS = TOKENS * UNIT;                          // results of a unit
+constexpr int NUM_TASKS = TOKENS * NUM_KV_HEADS * SPLITS;          // thread blocks that attend
+constexpr int SUB_LANES = 8 / TOKENS;                              // lanes that share a token's row
+constexpr int STREAM_UNITS = ceil_div(HIDDEN / UNIT, NUM_BLOCKS);  // of a thread block, at most
 
 static_assert(COPYING_WARPS == (FEW_BITS_LAYERS ? 2 : 1), "rows of few bits and their scales have a warp each");
 static_assert(TOKENS == 1 || TOKENS == 2 || TOKENS == 4 || TOKENS == 8, "rows of mma");
@@ -110,6 +111,8 @@ struct Layer {
 #if LAYER_KIND
   const __half* scales[NUM_PRODUCTS];    // [rows of a weight, groups]
   const __half* minimums[NUM_PRODUCTS];  // the same, or null
+#else
+  float attention_unit, mlp_unit;  // of rows that are weighed by a norm, see layer_norms.cuh
 #endif
 
   __device__ __forceinline__ const Element* head_bias(int product) const {

@@ -17,6 +17,9 @@
 //   halfway, norm      middle                        every thread block
 //   middle             stream: residual stream       thread blocks with units of its rows
 //
+// With weights of 16 bits norms are in two halves, of which those with units of the stream do the first
+// (layer_norms.cuh).
+//
 // PagedAttention: Kwon et al. 2023, arXiv 2309.06180. Rotation: Su et al. 2021, arXiv 2104.09864. The gated
 // feed-forward: Shazeer 2020, arXiv 2002.05202.
 //
@@ -58,19 +61,31 @@ struct Work {
                                              Reading& reading, float& carried) const {
     if (share.count(PRODUCT) == 0) return;
     const Layer& layer = shared.layers[l];
-    const Published published(sets, number_of(l));
-    const Element* stream =
-        l == 0 ? hidden : Published(sets, number_of(l - 1) + SETS).mine() + Published::STREAM_AT;
+    const Published published(sets, number_of(l)), before(sets, number_of(l - 1) + SETS);
     QkvBias bias;
-    NormScales<PRODUCT> scales;
+    StreamInput<PRODUCT> input;
     Taken<PRODUCT> taken;
     uint4 pieces[Order<PRODUCT>::PIECES];
     bias.load(layer, share, PRODUCT, result);
-    scales.load(layer.attention_norm);
+    input.load(layer);
     take_slot(taken, shared, reading, 0);
-    collect_normed<PRODUCT>(pieces, shared, stream, l > 0, scales, epsilon);
-    multiply_units<PRODUCT>(shared, reading, taken, HeldInput<PRODUCT>(pieces), share.count(PRODUCT),
-                            Finish<PRODUCT>{shared, share, published, bias, l, nullptr, carried});
+    input.collect(pieces, shared, before, l == 0 ? hidden : nullptr, epsilon);
+    multiply_units<PRODUCT>(
+        shared, reading, taken, HeldInput<PRODUCT>(pieces), share.count(PRODUCT),
+        Finish<PRODUCT>{shared, share, published, bias, l, nullptr, carried, 0.0f, before, epsilon});
+  }
+
+  // What the norm behind layer l or half of it multiplies the thread's element of the stream by.
+  __device__ __forceinline__ float weight_ahead(const Result& result, int l, bool halfway) const {
+#if LAYER_KIND
+    return 0.0f;
+#else
+    if (l == num_layers || result.unit >= share.num_stream) return 0.0f;
+    const Layer& layer = shared.layers[l];
+    const int column = (share.first_stream + result.unit) * UNIT + result.row;
+    return weight_of_norm(halfway ? layer.mlp_norm : layer.attention_norm,
+                          halfway ? layer.mlp_unit : layer.attention_unit, column);
+#endif
   }
 
   __device__ __forceinline__ void run(Element* hidden, Element* sets) const {
@@ -81,10 +96,17 @@ struct Work {
     const Place place;
     const Result result(shared, place, 0);
     float carried = 0.0f;  // the residual stream at the thread's result
-    if (result.unit < share.num_stream && result.token < TOKENS) {
+    const bool carries = result.unit < share.num_stream && result.token < TOKENS;
+    if (carries) {
       const int at = result.token * HIDDEN + (share.first_stream + result.unit) * UNIT + result.row;
       carried = to_float(__ldcg(hidden + at));
     }
+#if !LAYER_KIND
+    if (share.num_stream > 0) {  // as if there were a layer before the first
+      publish_stream(Published(sets, number_of(0) - 1 + SETS), false, result, carries,
+                     share.first_stream + result.unit, carried, weight_ahead(result, 0, false));
+    }
+#endif
     Reading reading;
 #pragma unroll 1
     for (int l = 0; l < num_layers; l++) {
@@ -100,30 +122,33 @@ struct Work {
       if (share.num_stream > 0) {
         Taken<OUT> taken;
         uint4 pieces[Order<OUT>::PIECES];
+        const float weight = weight_ahead(result, l, true);
         take_slot(taken, shared, reading, 0);
         collect_attended(pieces, shared, published);
-        multiply_units<OUT>(shared, reading, taken, HeldInput<OUT>(pieces), share.num_stream,
-                            Finish<OUT>{shared, share, published, bias, l, nullptr, carried});
+        multiply_units<OUT>(
+            shared, reading, taken, HeldInput<OUT>(pieces), share.num_stream,
+            Finish<OUT>{shared, share, published, bias, l, nullptr, carried, weight, published, 0.0f});
       }
       {
-        NormScales<UP> scales;
+        StreamInput<UP> input;
         Taken<UP> taken;
         uint4 pieces[Order<UP>::PIECES];
-        scales.load(layer.mlp_norm);
+        input.load(layer);
         if (share.num_up > 0) take_slot(taken, shared, reading, 0);
-        collect_normed<UP>(pieces, shared, published.mine() + Published::HALFWAY_AT, true, scales, epsilon);
-        multiply_units<UP>(shared, reading, taken, HeldInput<UP>(pieces), share.num_up,
-                           Finish<UP>{shared, share, published, bias, l, nullptr, carried});
-        if (share.num_up == 0)
-          sync_warps();  // no unit had a barrier, and the next norm's squares take these places
+        input.collect(pieces, shared, published, nullptr, epsilon);
+        multiply_units<UP>(
+            shared, reading, taken, HeldInput<UP>(pieces), share.num_up,
+            Finish<UP>{shared, share, published, bias, l, nullptr, carried, 0.0f, published, epsilon});
+        if (share.num_up == 0) sync_warps();  // no unit had a barrier
         // NOTE: marks go on once all warps have arrived; a lane that still waited for those of this layer would
         // never see them.
         __syncwarp();
         if (place.lane == 0) arrive(shared_address(&shared.collected));
       }
       if (share.num_stream > 0) {
-        const Finish<DOWN> finish{shared, share, published, bias, l, l + 1 == num_layers ? hidden : nullptr,
-                                  carried};
+        Element* const output = l + 1 == num_layers ? hidden : nullptr;
+        const float weight = weight_ahead(result, l + 1, false);
+        const Finish<DOWN> finish{shared, share, published, bias, l, output, carried, weight, published, 0.0f};
 #if MIDDLE_IS_SHARED
         Taken<DOWN> taken;
         take_slot(taken, shared, reading, 0);
@@ -144,7 +169,7 @@ __device__ __forceinline__ void mark_layers(Shared& shared, const Work& work, El
 #pragma unroll 1
   for (int l = 0; l < work.num_layers; l++) {
     if (l > 0) wait(shared_address(&shared.collected), (l - 1) % 2);
-    mark_runs(shared, num_runs, Published(sets, work.first_layer + l + MARKED_AHEAD));
+    mark_runs(shared, num_runs, work.share, Published(sets, work.first_layer + l + MARKED_AHEAD));
     __threadfence();
     __syncwarp();
     if (threadIdx.x % WARP_SIZE == 0) arrive(shared_address(&shared.marked));

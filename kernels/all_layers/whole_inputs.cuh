@@ -58,6 +58,30 @@ __device__ __forceinline__ void collect_shared(uint4 (&own)[SHARED_LOADS<PRODUCT
   }
 }
 
+// Rows that all lanes of a warp multiply by, which lie in `rows`: lanes that multiply by the same token share them.
+template <int PRODUCT>
+__device__ __forceinline__ void collect_rows(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
+                                             const Element* rows) {
+  const Place place;
+  if constexpr (TOKENS == 8) {
+    collect<PRODUCT>(pieces, rows + place.g * Order<PRODUCT>::PADDED);
+  } else {
+    uint4 own[SHARED_LOADS<PRODUCT>];
+    collect_shared<PRODUCT>(own, rows);
+    uint4* const exchange = shared.exchange[place.warp];
+#pragma unroll
+    for (int j = 0; j < SHARED_LOADS<PRODUCT>; j++) {
+      exchange[place.lane] = own[j];
+      __syncwarp();
+#pragma unroll
+      for (int k = 0; k < SUB_LANES && j * SUB_LANES + k < Order<PRODUCT>::PIECES; k++) {
+        pieces[j * SUB_LANES + k] = exchange[(place.g % TOKENS + k * TOKENS) * 4 + place.q];
+      }
+      __syncwarp();
+    }
+  }
+}
+
 #if SPLITS > 1
 // The splits of a token's attention put together: lane g has split g / TOKENS of token g % TOKENS, which is `row`.
 __device__ __forceinline__ void merge_splits(uint4 (&pieces)[Order<OUT>::PIECES], const Published& published,
@@ -99,20 +123,10 @@ __device__ __forceinline__ void merge_splits(uint4 (&pieces)[Order<OUT>::PIECES]
 // What is attended, of the token or the split of it that lane g has.
 __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIECES], Shared& shared,
                                                  const Published& published) {
-  const Place place;
 #if TOKENS * SPLITS == 1
-  uint4 own[SHARED_LOADS<OUT>];
-  collect_shared<OUT>(own, published.mine() + Published::ATTENDED_AT);
-  uint4* const exchange = shared.exchange[place.warp];
-#pragma unroll
-  for (int j = 0; j < SHARED_LOADS<OUT>; j++) {
-    exchange[place.lane] = own[j];
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < 8 && j * 8 + k < Order<OUT>::PIECES; k++) pieces[j * 8 + k] = exchange[k * 4 + place.q];
-    __syncwarp();
-  }
+  collect_rows<OUT>(pieces, shared, published.mine() + Published::ATTENDED_AT);
 #else
+  const Place place;
   const int row = place.g % TOKENS * SPLITS + place.g / TOKENS % SPLITS;
   collect<OUT>(pieces, published.mine() + Published::ATTENDED_AT + row * Order<OUT>::PADDED);
 #if SPLITS > 1
@@ -135,102 +149,15 @@ __device__ __forceinline__ void collect_middle(Shared& shared, const Published& 
 }
 #endif
 
-// Rows of the residual stream behind a norm. All lanes share the work: lane g has every SUB_LANES-th piece of token
-// g % TOKENS, and hands what comes out to the lane that multiplies it. Which pieces there are says the product
-// behind.
+// The residual stream for a product behind a norm.
 template <int PRODUCT>
-constexpr int NORM_LOADS = ceil_div(Order<PRODUCT>::PIECES, SUB_LANES);  // of a lane
+struct StreamInput {
+  static constexpr bool IS_HALFWAY = PRODUCT == UP;
 
-// Where piece j of the lane lies in a row.
-template <int PRODUCT>
-__device__ __forceinline__ int normed_at(const Place& place, int j) {
-  return Order<PRODUCT>::first(place) + Order<PRODUCT>::offset(j * SUB_LANES + place.g / TOKENS);
-}
-
-// The scales of a norm, which all tokens have in common: lane (g, q) has every eighth piece.
-template <int PRODUCT>
-struct NormScales {
-  uint4 of[ceil_div(Order<PRODUCT>::PIECES, 8)];
-
-  // Asked for before the rows are there.
-  __device__ __forceinline__ void load(const Element* weight) {
-    const Place place;
-#pragma unroll
-    for (int j = 0; j < static_cast<int>(sizeof(of) / sizeof(uint4)); j++) {
-      const int at = Order<PRODUCT>::first(place) + Order<PRODUCT>::offset(8 * j + place.g);
-      of[j] = load_16(weight + min(at, HIDDEN - PIECE));
-    }
+  __device__ __forceinline__ void load(const Layer&) {}
+  __device__ __forceinline__ void collect(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
+                                          const Published& from, const Element*, float) {
+    collect_rows<PRODUCT>(pieces, shared,
+                          from.mine() + (IS_HALFWAY ? Published::HALFWAY_AT : Published::STREAM_AT));
   }
 };
-
-// Has a barrier among all warps that multiply in it.
-template <int PRODUCT>
-__device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
-                                               const Element* rows, bool awaited, const NormScales<PRODUCT>& scales,
-                                               float epsilon) {
-  constexpr int LOADS = NORM_LOADS<PRODUCT>, PIECES = Order<PRODUCT>::PIECES;
-  const Place place;
-  const int token = place.g % TOKENS, sub = place.g / TOKENS;
-  uint4 own[LOADS];
-#pragma unroll 1
-  for (int looks = 0;; looks++) {
-    uint32 highest = 0;
-#pragma unroll
-    for (int j = 0; j < LOADS; j++) {
-      const int inner = normed_at<PRODUCT>(place, j);
-      highest = max(highest, look_at(own[j], rows + token * HIDDEN + min(inner, HIDDEN - PIECE)));
-      if (inner >= HIDDEN) own[j] = make_uint4(0, 0, 0, 0);
-    }
-    if (!__any_sync(FULL_WARP, awaited && highest == NOT_THERE)) break;
-    if (looks == MAX_LOOKS) __trap();
-  }
-  float sum = 0.0f, values[PIECE], factors[PIECE];
-#pragma unroll
-  for (int j = 0; j < LOADS; j++) {
-    unpack(own[j], values);
-#pragma unroll
-    for (int v = 0; v < PIECE; v++) sum += values[v] * values[v];
-  }
-  sum = warp_sum<2, 1>(sum);
-  if (TOKENS < 8) sum = warp_sum<16, 4 * TOKENS>(sum);
-  if (place.q == 0 && sub == 0) shared.squares[place.warp][token] = sum;
-  sync_warps();
-  float total = 0.0f;
-#pragma unroll
-  for (int w = 0; w < NUM_WARPS; w++) total += shared.squares[w][token];
-  const float factor = rsqrtf(total / HIDDEN + epsilon);
-  uint4* const exchange = shared.exchange[place.warp];
-#pragma unroll
-  for (int j = 0; j < LOADS; j++) {
-    uint4 scale = scales.of[j * SUB_LANES / 8];
-    if (TOKENS > 1) {
-      if (j * SUB_LANES % 8 == 0) {
-        if (j > 0) __syncwarp();
-        exchange[place.lane] = scale;
-        __syncwarp();
-      }
-      scale = exchange[(j * SUB_LANES % 8 + sub) * 4 + place.q];
-    }
-    unpack(own[j], values);
-    unpack(scale, factors);
-#pragma unroll
-    for (int v = 0; v < PIECE; v++) values[v] = scaled_by_norm<NORM>(values[v] * factor, factors[v], 0.0f);
-    own[j] = pack(values);
-  }
-  if (TOKENS > 1) __syncwarp();
-  if (TOKENS == 8) {
-#pragma unroll
-    for (int i = 0; i < PIECES; i++) pieces[i] = own[i];
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < LOADS; j++) {
-    exchange[place.lane] = own[j];
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < SUB_LANES && j * SUB_LANES + k < PIECES; k++) {
-      pieces[j * SUB_LANES + k] = exchange[(token + k * TOKENS) * 4 + place.q];
-    }
-    __syncwarp();
-  }
-}

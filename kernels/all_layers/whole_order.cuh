@@ -20,7 +20,7 @@ __host__ __device__ constexpr int stages_of(int inner) { return ceil_div(inner, 
 // Which pieces of a product's input are a lane's.
 template <int PRODUCT>
 struct Order {
-  static constexpr int PIECES = stages_of(inner_of_product(PRODUCT)) * STAGE_STEPS;
+  static constexpr int PIECES = ceil_div(inner_of_product(PRODUCT), NUM_WARPS* STEP);
   static constexpr int PADDED = stages_of(inner_of_product(PRODUCT)) * STAGE_FEATURES;  // elements
 
   static __device__ __forceinline__ int first(const Place& place) { return place.warp * STEP + place.q * PIECE; }

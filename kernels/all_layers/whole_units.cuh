@@ -3,10 +3,11 @@
 
 #pragma once
 
-// How many stages slot `slot` of a row has, or two units of short rows.
-__host__ __device__ constexpr int stages_in(int inner, int slot) {
-  const int left = stages_of(inner) - slot * SLOT_STAGES;
-  return is_short(inner) || left > SLOT_STAGES ? SLOT_STAGES : left;
+// Whether a warp has something to do in step `step` of slot `slot` of a row, or of two units of short rows.
+template <int PRODUCT>
+__host__ __device__ constexpr bool has_step(int slot, int step) {
+  const int before = is_short(inner_of_product(PRODUCT)) ? step % STAGE_STEPS : slot * SLOT_STEPS + step;
+  return before < Order<PRODUCT>::PIECES;
 }
 
 // A warp's part of a slot.
@@ -18,7 +19,6 @@ struct Taken {
 // The slot that comes next, which is number SLOT of a row; then it has room for another.
 template <int SLOT, int PRODUCT>
 __device__ __forceinline__ void take(Taken<PRODUCT>& taken, Shared& shared, Reading& reading) {
-  constexpr int STEPS = stages_in(inner_of_product(PRODUCT), SLOT) * STAGE_STEPS;
   const Place place;
   const Element* from =
       shared.ring[reading.at.stage][0] + place.g * ROW_STRIDE + place.warp * STEP + place.q * PIECE;
@@ -27,7 +27,8 @@ __device__ __forceinline__ void take(Taken<PRODUCT>& taken, Shared& shared, Read
   reading.at.advance();
   uint32 seen = 0;
 #pragma unroll
-  for (int i = 0; i < STEPS; i++) {
+  for (int i = 0; i < SLOT_STEPS; i++) {
+    if (!has_step<PRODUCT>(SLOT, i)) continue;
     taken.weights[i] = load_16(from + i / STAGE_STEPS * UNIT * ROW_STRIDE + i % STAGE_STEPS * NUM_WARPS * STEP);
     seen |= taken.weights[i].x;
   }
@@ -50,9 +51,10 @@ __device__ __forceinline__ void multiply_row(UnitSums (&sums)[SLOT_STAGES], Take
 #pragma unroll
   for (int s = 0; s < STAGE_STEPS; s++) {
 #pragma unroll
-    for (int stage = 0; stage < stages_in(INNER, SLOT); stage++) {
-      sums[stage].add(input.piece(is_short(INNER) ? s : SLOT * SLOT_STEPS + stage * STAGE_STEPS + s),
-                      taken.weights[stage * STAGE_STEPS + s]);
+    for (int stage = 0; stage < SLOT_STAGES; stage++) {
+      const int step = stage * STAGE_STEPS + s;
+      if (!has_step<PRODUCT>(SLOT, step)) continue;
+      sums[stage].add(input.piece(is_short(INNER) ? s : SLOT * SLOT_STEPS + step), taken.weights[step]);
     }
   }
   if constexpr (SLOT + 1 < slots_of(INNER)) {
@@ -85,7 +87,8 @@ struct SharedInput {
 #endif
 
 // All units of a product, a group at a time, the first slot of which is taken. `finish(group's first unit,
-// result, exists)` is called by all threads when the sums are there, those without a result among them.
+// result, exists)` is called by all threads when the sums are there, those without a result among them; before the
+// first ones `finish.ask()`, and in front of their barrier `finish.prepare()`.
 template <int PRODUCT, typename Input, typename Finish>
 __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading, Taken<PRODUCT>& taken,
                                                const Input& input, int num_units, Finish finish) {
@@ -94,6 +97,7 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
 #pragma unroll 1
   for (int first = 0; first < num_units; first += MOST_UNITS) {
     const int count = min(MOST_UNITS, num_units - first);
+    if (first == 0) finish.ask();
     float* to = &shared.sums[reading.turn][place.warp][0][place.g % TOKENS * UNIT + 2 * place.q];
 #pragma unroll 1
     for (int u = 0; u < count; u += AT_ONCE, to += AT_ONCE * TOKEN_ROWS) {
@@ -108,6 +112,7 @@ __device__ __forceinline__ void multiply_units(Shared& shared, Reading& reading,
         if (AT_ONCE == 2) *reinterpret_cast<float2*>(to + TOKEN_ROWS) = other;
       }
     }
+    if (first == 0) finish.prepare();
     sync_warps();
     const Result result(shared, place, reading.turn);
     reading.turn ^= 1;
@@ -126,7 +131,7 @@ struct SlotInput {
     highest = 0;
 #pragma unroll
     for (int i = 0; i < SLOT_STEPS; i++) {
-      if (has_stage(slot, i / STAGE_STEPS)) {
+      if (has_piece(slot, i)) {
         const Element* from = row + Order<DOWN>::offset(slot * SLOT_STEPS + i);
         highest = max(highest, look_at(pieces[i], from));
       }
@@ -148,8 +153,8 @@ struct SlotInput {
     }
   }
 
-  static __device__ __forceinline__ constexpr bool has_stage(int slot, int stage) {
-    return stage == 0 || slot * SLOT_STAGES + stage < stages_of(MIDDLE);
+  static __device__ __forceinline__ constexpr bool has_piece(int slot, int i) {
+    return slot * SLOT_STEPS + i < Order<DOWN>::PIECES;
   }
 };
 
@@ -179,7 +184,7 @@ __device__ __forceinline__ void multiply_by_slots(Shared& shared, Reading& readi
       take<0>(taken, shared, reading);
 #pragma unroll
       for (int i = 0; i < SLOT_STEPS; i++) {
-        if (SlotInput::has_stage(slot, i / STAGE_STEPS)) sums[u].add(input.pieces[i], taken.weights[i]);
+        if (SlotInput::has_piece(slot, i)) sums[u].add(input.pieces[i], taken.weights[i]);
       }
     }
     if (slot + HELD < NUM_SLOTS) input.ask(row, slot + HELD);

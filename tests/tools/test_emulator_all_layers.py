@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from pagedchat.ops.all_layers.plan import LayersShape
-from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, random_model
+from pagedchat.ops.all_layers.plan import SETS, LayersShape, plan_layers
+from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
+from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, random_model, random_state
 from tests.ops.all_layers.test_streamed_layers import stepped
 from tests.ops.whole_step.persistent_case import relative_error
 from tests.tools.emulator_case import needs_compiler
@@ -55,3 +56,39 @@ def test_several_rows_of_16_bits_give_what_their_parts_give(middle: int, positio
     assert relative_error(found[:, live], expected[:, live]) < 3e-3
     for layer, wanted in zip(written, caches, strict=True):
         assert all(relative_error(*parts) < 3e-3 for parts in zip(layer, wanted, strict=True))
+
+
+@pytest.mark.parametrize(("positions", "num_blocks"), [([40, 3], 5), ([3, 300, 16, 0], 30)], ids=str)
+def test_all_places_are_marked_before_they_are_used_again(positions: list[int], num_blocks: int) -> None:
+    """For the two layers to come, whose sets were used by layers before; what nobody publishes stays as it is."""
+    shape = LayersShape(192, 320, 4, 2, 64, BLOCK_SIZE)
+    tensors, caches = random_model(shape, HALF, num_layers=5)
+    plan = plan_layers(shape, len(positions), 400, num_blocks, LIMIT)
+    assert plan is not None
+    expected = torch.full((plan.set_elements(shape),), -1, dtype=torch.int16)
+    for begin, end in plan.empty_runs(shape):
+        expected[begin:end] = 0
+    layers = StreamedLayers(tensors, caches, plan)
+    with kernels_on_cpu(seed=3, num_multiprocessors=num_blocks):
+        layers(torch.randn(len(positions), shape.hidden).to(HALF), random_state(positions))
+    done = int(layers._layers_done)
+    used = layers._sets[[(done - 2) % SETS, (done - 1) % SETS]]
+    assert (used != expected).sum() > 0.8 * (expected == -1).sum() * len(used)
+    assert torch.equal(layers._sets[[done % SETS, (done + 1) % SETS]], expected.expand(2, -1))
+
+
+@pytest.mark.parametrize("norm_kind", ["rms", "exact", "offset"])
+@pytest.mark.parametrize("num_blocks", [5, 30], ids=["five units or four", "one unit or none"])
+def test_norms_of_16_bits_are_right_however_large_the_stream_and_their_weights_are(
+    norm_kind: str, num_blocks: int
+) -> None:
+    """Whose product is more than a float16 can say."""
+    shape, positions = LayersShape(192, 320, 4, 2, 64, BLOCK_SIZE), [40, 3]
+    model = {"num_layers": 2, "norm_kind": norm_kind, "norm_size": 3.0}
+    rest = (positions, shape, 3, (num_blocks, LIMIT), "cpu", 15_000.0)
+    expected, _ = stepped(random_model(shape, HALF, **model), *rest)
+    assert expected.isfinite().all()
+    assert 3 * expected.abs().max() > torch.finfo(HALF).max
+    with kernels_on_cpu(seed=num_blocks, num_multiprocessors=num_blocks):
+        found, _ = stepped(random_model(shape, HALF, **model), *rest)
+    assert relative_error(found, expected) < 3e-3

@@ -41,7 +41,7 @@ _MOST_TURNS = 4
 """Tiles of a context that a warp attends to, one after another."""
 _MOST_GROUP = 16
 """Query heads of a KV head."""
-_LAYER_BYTES, _FEW_BITS_LAYER_BYTES, _PRODUCT_BYTES = 11 * 8, 19 * 8, 4 * 8
+_LAYER_BYTES, _FEW_BITS_LAYER_BYTES, _PRODUCT_BYTES = 12 * 8, 19 * 8, 4 * 8
 _RUN_BYTES, _SLOT_RUNS = 64, 4 * _NUM_WARPS
 """Of few bits: bytes of a row that its four lanes read at a time, which of 4 bits have a scale in common, and how
 many a slot has of each row."""
@@ -63,8 +63,10 @@ _COPIES = 4
 """Of what thread blocks publish: fewer ask for the same line of memory, and more have to be written."""
 _SMALL_LAYER = 20_000_000
 """Weights."""
-_SLACK_BYTES = 3072
-"""What alignment and lists of what is published take."""
+_SLACK_BYTES, _FEW_BITS_SLACK_BYTES = 512, 3072
+"""What alignment and barriers take, and of few bits lists of what is published."""
+_UNITS_OF_SUM = 4
+"""Of the residual stream, of which a warp has one sum of squares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +166,50 @@ class LayersPlan:
 
     def shared_bytes(self, shape: LayersShape) -> int:
         """Dynamic shared memory of a thread block."""
-        return self.slots * _slot_bytes(shape) + _other_bytes(shape, self.num_tokens)
+        return self.slots * _slot_bytes(shape) + _other_bytes(shape, self.num_tokens, self.num_thread_blocks)
 
     def set_elements(self, shape: LayersShape) -> int:
         """Elements of one of the `SETS` in which a layer is published."""
         return self.copies * self._copy(shape)[0] + self.num_tokens * shape.qkv_rows
 
     def empty_runs(self, shape: LayersShape) -> Iterator[tuple[int, int]]:
-        """Begin and end of what is in a set and never published: the ends of rows of whole stages."""
-        size, middle_at = self._copy(shape)
-        rows = [(0, self.num_tokens * self.num_splits, shape.attended), (middle_at, self.num_tokens, shape.middle)]
+        """Begin and end of what is in a set and never published: the ends of rows of whole stages, and sums of
+        squares of thread blocks that have nothing of the stream."""
+        size, halfway_at, middle_at, stream_at, squares_at = self._copy(shape)
+        tokens = self.num_tokens
+        rows = [(0, tokens * self.num_splits, shape.attended), (middle_at, tokens, shape.middle)]
+        if not shape.form.few:
+            rows += [(halfway_at, tokens, shape.hidden), (stream_at, tokens, shape.hidden)]
         for copy, (first, count, width) in product(range(self.copies), rows):
             padded = _padded(shape.form, width)
             for row in range(count):
                 begin = copy * size + first + row * padded
                 yield begin + width, begin + padded
+        if shape.form.few:
+            return
+        sums, row_sums = _sums_of_squares(shape, self.num_thread_blocks)
+        shares = shares_of(shape, self.num_thread_blocks)
+        used = [-(-share.num_stream // _UNITS_OF_SUM) for share in shares if share.num_stream]
+        for copy, row in product(range(self.copies), range(2 * tokens)):
+            begin = copy * size + squares_at + 2 * row * row_sums
+            for block, count in enumerate(used):
+                if count < sums:
+                    yield begin + 2 * (block * sums + count), begin + 2 * (block + 1) * sums
+            if len(used) * sums < row_sums:
+                yield begin + 2 * len(used) * sums, begin + 2 * row_sums
 
-    def _copy(self, shape: LayersShape) -> tuple[int, int]:
-        """Elements of a copy, and where the middle is in it, as `Published` in the kernel."""
+    def _copy(self, shape: LayersShape) -> tuple[int, int, int, int, int]:
+        """Elements of a copy, and where in it the stream is halfway, the middle, the stream and its squares, as
+        `Published` in the kernel."""
         tokens, rows = self.num_tokens, self.num_tokens * self.num_splits
         states = rows * _round_up(shape.num_heads, 8) * 2 if self.num_splits > 1 else 0
-        middle_at = rows * _padded(shape.form, shape.attended) + states + tokens * shape.hidden
-        return _round_up(middle_at + tokens * (_padded(shape.form, shape.middle) + shape.hidden), 64), middle_at
+        stream = shape.hidden if shape.form.few else _padded(shape.form, shape.hidden)
+        squares = 0 if shape.form.few else 2 * 2 * _sums_of_squares(shape, self.num_thread_blocks)[1]
+        halfway_at = rows * _padded(shape.form, shape.attended) + states
+        middle_at = halfway_at + tokens * stream
+        stream_at = middle_at + tokens * _padded(shape.form, shape.middle)
+        squares_at = stream_at + tokens * stream
+        return _round_up(squares_at + tokens * squares, 64), halfway_at, middle_at, stream_at, squares_at
 
 
 def why_not(shape: LayersShape) -> str:
@@ -254,7 +278,7 @@ def plan_layers(
     rows = num_tokens
     splits = _splits(shape, rows, context_len, num_multiprocessors)
     turn = splits * _NUM_WARPS * _TILE_TOKENS
-    slots = min(_MOST_SLOTS, (shared_limit - _other_bytes(shape, rows)) // _slot_bytes(shape))
+    slots = min(_MOST_SLOTS, (shared_limit - _other_bytes(shape, rows, num_multiprocessors)) // _slot_bytes(shape))
     fits = rows * shape.num_kv_heads <= num_multiprocessors and slots >= _FEWEST_SLOTS
     units = -(-shape.hidden // shape.unit // num_multiprocessors)
     if not fits or context_len > _MOST_TURNS * turn or units > _most_units(shape, rows):
@@ -284,6 +308,13 @@ def _with_values(shape: LayersShape, num_thread_blocks: int) -> int:
         return 0
     heads = (shape.qkv_rows - shape.value_rows) // shape.unit, shape.qkv_form.bits
     return share_of_second(heads, (shape.value_rows // shape.unit, shape.values_form.bits), num_thread_blocks)
+
+
+def _sums_of_squares(shape: LayersShape, num_thread_blocks: int) -> tuple[int, int]:
+    """Of a thread block, and places for those of a token."""
+    units = -(-(shape.hidden // shape.unit) // num_thread_blocks)
+    sums = -(-units // _UNITS_OF_SUM)
+    return sums, _round_up(min(num_thread_blocks, shape.hidden // shape.unit) * sums, 4)
 
 
 def _even(count: int, parts: int) -> list[int]:
@@ -330,7 +361,7 @@ def _slot_bytes(shape: LayersShape) -> int:
     return _FEW_BITS_UNIT * (_SLOT_RUNS * _RUN_BYTES + 2 * scales)
 
 
-def _other_bytes(shape: LayersShape, rows: int) -> int:
+def _other_bytes(shape: LayersShape, rows: int, num_thread_blocks: int) -> int:
     """Shared memory besides the ring."""
     group, head = shape.group_size, shape.head_size
     padded = _round_up(group, 8)
@@ -338,12 +369,22 @@ def _other_bytes(shape: LayersShape, rows: int) -> int:
     attention = _NUM_WARPS * (padded * 40 * 2 + group * (head + 4) * 4)
     states = _NUM_WARPS * 2 * padded * 4 + (group + 2) * head * 2
     shared = max(attention, _middle_bytes(shape, rows))  # they lie in the same place
-    if shape.form.few:
-        apart = 0 if shape.values_form is None else _PRODUCT_BYTES
-        shared += MAX_LAYERS * (_FEW_BITS_LAYER_BYTES + apart)
-    else:
-        shared += _NUM_WARPS * 512 + MAX_LAYERS * _LAYER_BYTES
-    return sums + states + shared + _NUM_WARPS * rows * 4 + _SLACK_BYTES
+    apart = _few_bits_bytes(shape, rows) if shape.form.few else _whole_bytes(shape, rows, num_thread_blocks)
+    return sums + states + shared + apart
+
+
+def _few_bits_bytes(shape: LayersShape, rows: int) -> int:
+    """Of them those for layers and norms, and what is small."""
+    of_layer = _FEW_BITS_LAYER_BYTES + (0 if shape.values_form is None else _PRODUCT_BYTES)
+    return MAX_LAYERS * of_layer + _NUM_WARPS * rows * 4 + _FEW_BITS_SLACK_BYTES
+
+
+def _whole_bytes(shape: LayersShape, rows: int, num_thread_blocks: int) -> int:
+    """The same, and for pieces on their way from lane to lane."""
+    exchange = 512 * (_NUM_WARPS if rows < MAX_TOKENS else 1)
+    norms = rows * (_sums_of_squares(shape, num_thread_blocks)[1] + 2) * 4
+    runs, context = 8 * (2 + 2 * rows + _COPIES * (3 * rows + 2)), 40 + 8 * shape.head_size
+    return MAX_LAYERS * _LAYER_BYTES + exchange + norms + runs + context + _SLACK_BYTES
 
 
 def _middle_bytes(shape: LayersShape, rows: int) -> int:

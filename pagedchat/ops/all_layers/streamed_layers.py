@@ -5,6 +5,7 @@ Elsewhere than on a GPU the same runs as a chain of the ops that do its parts.
 """
 
 from itertools import chain
+from struct import Struct
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ NAME = "streamed_layers"
 _AHEAD_BYTES = 20 << 20
 """Of the vocabulary, on their way when the last layer is computed: what comes in the microseconds until the launch
 behind asks for it itself."""
+_UNITS = Struct("<ff")
 LayerCache = tuple[torch.Tensor, torch.Tensor]
 """Keys `[num_blocks, num_kv_heads, head_size / 8, block_size, 8]` and values `[num_blocks, num_kv_heads, head_size,
 block_size]` of a layer; both may be strided by block, in all layers alike."""
@@ -39,7 +41,7 @@ class StreamedLayers:
     Args:
         model: up to `MAX_LAYERS` layers, of one 16-bit type but for weights of few bits: RMS norms of one kind
             before both halves, heads that all turn by the same angles or none, gates, no windows, no biases but
-            those of the first product.
+            those of the first product. Of norms with weights of 16 bits behind them the largest element is known.
         caches: of each layer.
         plan: of `plan_layers`.
 
@@ -56,13 +58,17 @@ class StreamedLayers:
         _, values = caches[0]
         self._shape = LayersShape.of(model.sizes, values.shape[-1], **_forms(model.layers[0]))
         device = values.device
-        rows = [_addresses(layer, cache) for layer, cache in zip(model.layers, caches, strict=True)]
+        rows = [
+            _addresses(layer, cache) + _units(layer, self._shape)
+            for layer, cache in zip(model.layers, caches, strict=True)
+        ]
         self._layers = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64, device=device)
         shares = shares_of(self._shape, plan.num_thread_blocks)
         self._shares = torch.tensor(shares, dtype=torch.int32, device=device)
-        self._sets = torch.full((SETS, plan.set_elements(self._shape)), -1, dtype=torch.int16, device=device)
+        places = torch.full((plan.set_elements(self._shape),), -1, dtype=torch.int16)
         for begin, end in plan.empty_runs(self._shape):
-            self._sets[:, begin:end] = 0
+            places[begin:end] = 0
+        self._sets = places.repeat(SETS, 1).to(device)
         self._layers_done = torch.zeros(1, dtype=torch.int32, device=device)
 
     def __call__(self, hidden: torch.Tensor, state: DecodeState) -> None:
@@ -162,6 +168,13 @@ def _addresses(layer: LayerTensors, cache: LayerCache) -> list[int]:
         *cache, *(weight.scales for weight in few), *(weight.minimums for weight in few),
     )  # fmt: skip
     return before + [address(tensor) for tensor in tensors]
+
+
+def _units(layer: LayerTensors, shape: LayersShape) -> list[int]:
+    """Of rows that either norm weighs, a word of 64 bits; of few bits none are."""
+    if shape.form.few:
+        return []
+    return [int.from_bytes(_UNITS.pack(*(norm.unit for norm in layer.norms_before)), "little")]
 
 
 def _add_layer(layer: LayerTensors, cache: LayerCache, state: DecodeState, hidden: torch.Tensor) -> None:

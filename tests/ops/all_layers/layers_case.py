@@ -42,6 +42,8 @@ def random_model(
     biased: bool = False,
     normed_heads: bool = False,
     rotary: bool = True,
+    norm_kind: str = "rms",
+    norm_size: float = 1.0,
 ) -> tuple[ModelTensors, list[LayerCache]]:
     """On the CPU, of tensors that keep the residual stream near one.
 
@@ -52,6 +54,8 @@ def random_model(
         biased: queries, keys and values have biases.
         normed_heads: queries and keys have norms.
         rotary: they are turned.
+        norm_kind: before both halves of a layer: "rms", "exact" or "offset", of `NormKind` in the kernels.
+        norm_size: about what these multiply by.
     """
     torch.manual_seed(5)
 
@@ -64,6 +68,12 @@ def random_model(
 
     def norm(width: int) -> Norm:
         return Norm("rms", (1 + torch.randn(width) / 10).to(dtype), None, 1e-5)
+
+    def norm_before() -> Norm:
+        factors, offset = norm_size * (1 + torch.randn(shape.hidden) / 10), int(norm_kind == "offset")
+        weight = (factors - offset).to(dtype)
+        largest = (weight.float() + offset).abs().max().item()
+        return Norm("rms", weight, None, 1e-5, norm_kind != "rms", bool(offset), largest)
 
     sizes = ModelSizes(
         num_layers=num_layers,
@@ -98,10 +108,10 @@ def random_model(
             layer_idx=layer_idx,
             sizes=sizes,
             sliding_window=None,
-            attention_norm=norm(shape.hidden),
+            attention_norm=norm_before(),
             qkv=qkv,
             out=Product(weight(shape.form, shape.hidden, shape.attended)),
-            mlp_norm=norm(shape.hidden),
+            mlp_norm=norm_before(),
             up=Product(weight(shape.form, 2 * shape.middle, shape.hidden)),
             down=Product(weight(shape.form, shape.hidden, shape.middle)),
             head_norms=HeadNorms(norm(shape.head_size), norm(shape.head_size)) if normed_heads else None,

@@ -107,9 +107,22 @@ def test_what_is_never_published_lies_behind_rows() -> None:
     plan = plan_layers(shape, 2, 500, *H200)
     assert plan is not None
     runs = list(plan.empty_runs(shape))
-    assert len(runs) == plan.copies * (2 * plan.num_splits + 2)
+    assert len(runs) == plan.copies * (2 * plan.num_splits + 3 * 2)
     assert {end - begin for begin, end in runs} == {1024 - 896, 5120 - 4864}
     assert all(0 <= begin < end <= plan.set_elements(shape) for begin, end in runs)
+
+
+@pytest.mark.parametrize(("num_thread_blocks", "unused"), [(132, 0), (110, 2), (25, 13 + 2), (24, 8), (20, 0)])
+def test_sums_of_squares_that_nobody_publishes_are_zeros(num_thread_blocks: int, unused: int) -> None:
+    """Of 112 units one sum for each four or less of a thread block, and for all thread blocks as many places as for
+    the first one, up to a whole piece."""
+    shape, num_tokens = SHAPES["qwen2.5"], 2
+    plan = plan_layers(shape, num_tokens, 500, num_thread_blocks, H200[1])
+    assert plan is not None
+    behind_rows = plan.copies * (2 * plan.num_splits + 3 * 2)
+    runs = list(plan.empty_runs(shape))[behind_rows:]
+    elements = sum(end - begin for begin, end in runs)
+    assert elements == plan.copies * 2 * num_tokens * unused * 2
 
 
 def test_long_contexts_and_other_numbers_of_rows_have_no_launch() -> None:

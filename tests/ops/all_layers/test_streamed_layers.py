@@ -1,6 +1,7 @@
 """All layers in one launch: the same as their parts one after another, launch after launch."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +28,10 @@ def in_parts(shape: LayersShape, dtype: torch.dtype, kind: str, positions: list[
     return stepped(random_model(shape, dtype, **KINDS[kind]), positions, shape, steps, (132, 232_448), "cpu")[0]
 
 
-def stepped(model, positions, shape, steps, limits, device):  # type: ignore[no-untyped-def]
-    """What comes out of each step, `[steps, num_tokens, hidden]`, and the caches behind them, on the CPU."""
+def stepped(model, positions, shape, steps, limits, device, size=1.0):  # type: ignore[no-untyped-def]
+    """What comes out of each step, `[steps, num_tokens, hidden]`, and the caches behind them, on the CPU.
+
+    What goes in is about `size`."""
     plan = plan_layers(shape, len(positions), max(positions) + steps, *limits)
     assert plan is not None
     tensors, caches = moved(model, device)
@@ -37,7 +40,7 @@ def stepped(model, positions, shape, steps, limits, device):  # type: ignore[no-
     results = []
     torch.manual_seed(9)
     for _ in range(steps):
-        hidden = torch.randn(len(positions), shape.hidden).to(tensors.whole_head.dtype).to(device)
+        hidden = (size * torch.randn(len(positions), shape.hidden)).to(tensors.whole_head.dtype).to(device)
         layers(hidden, state)
         results.append(hidden.cpu())
         live = state.positions >= 0
@@ -106,7 +109,7 @@ def test_weights_of_few_bits_give_what_their_parts_give(
     assert_as_its_parts(FEW_BITS_SHAPES[kind], dtype, positions, biased=True, normed_heads="fp8" in kind)
 
 
-def assert_as_its_parts(shape: LayersShape, dtype: torch.dtype, positions: list[int], **kinds: bool) -> None:
+def assert_as_its_parts(shape: LayersShape, dtype: torch.dtype, positions: list[int], **kinds: Any) -> None:
     """On a GPU, what comes out of some steps and lies in the caches behind them."""
     steps = 3
     model = random_model(shape, dtype, **kinds)
@@ -129,6 +132,16 @@ def assert_as_its_parts(shape: LayersShape, dtype: torch.dtype, positions: list[
                 assert relative_error(cache[slot], wanted[slot]) < tolerance
                 cache[slot] = wanted[slot]
             assert torch.equal(cache, wanted)  # no others are written
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("norm_kind", ["exact", "offset"])
+@pytest.mark.parametrize("positions", [[31], [15, 16, 17, 300, -1, 0, 250, 64]], ids=len)
+def test_norms_of_other_kinds_whose_weights_are_large(
+    dtype: torch.dtype, norm_kind: str, positions: list[int]
+) -> None:
+    assert_as_its_parts(SHAPES["qwen2.5"], dtype, positions, norm_kind=norm_kind, norm_size=5.0)
 
 
 @pytest.mark.gpu

@@ -27,11 +27,12 @@ inline float half_to_float(uint16_t half) {
   return float_of(sign | bits_of(scaled));
 }
 
-// To the nearest, ties to even: adding a number whose last bit is that of the result rounds as the adder does.
+// To the nearest, ties to even: adding a number whose last bit is that of the result rounds as the adder does. All
+// that is no number becomes the same one, as the instruction has it.
 inline uint16_t float_to_half(float x) {
   const uint16_t sign = bits_of(x) >> 16 & 0x8000u;
   const uint32_t rest = bits_of(x) & 0x7fffffffu;
-  if (rest > 0x7f800000u) return sign | 0x7fffu;
+  if (rest > 0x7f800000u) return 0x7fffu;
   if (rest >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more
   const uint32_t exponent = rest >> 23 > 113 ? rest >> 23 : 113;
   const float magic = float_of((exponent + 13) << 23);
