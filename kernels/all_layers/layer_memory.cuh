@@ -173,7 +173,8 @@ struct Shared {
   float squares[NUM_WARPS][TOKENS];
 #else
   alignas(16) uint32 squares[TOKENS][Published::ROW_SUMS];  // of a norm that is due, floats
-  float factors[2][TOKENS];  // by which sums behind the norms before attention and the feed-forward are multiplied
+  // By which sums behind the norms before attention and the feed-forward are multiplied, of layers in turn.
+  float factors[2][2][TOKENS];
 #endif
   alignas(16) Layer layers[MAX_LAYERS];
   alignas(16) Context context;

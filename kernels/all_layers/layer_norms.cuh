@@ -36,8 +36,8 @@ __device__ __forceinline__ void ask_for_squares(Shared& shared, const Published&
 
 // What each token's sums are to be multiplied by, for all behind the next barrier. A call: code of both norms would
 // have less room in the cache of instructions.
-__device__ __noinline__ void store_factors(Shared& shared, const Published& from, bool halfway, float unit,
-                                           float epsilon) {
+__device__ __noinline__ void store_factors(Shared& shared, float (&factors)[TOKENS], const Published& from,
+                                           bool halfway, float unit, float epsilon) {
   const Place place;
   if (place.warp >= TOKENS) return;
   wait_copies<0>();
@@ -68,5 +68,5 @@ __device__ __noinline__ void store_factors(Shared& shared, const Published& from
     for (int w = 0; w < 4; w++) sum += __uint_as_float(words[i][w]);
   }
   sum = warp_sum(sum);
-  if (place.lane == 0) shared.factors[halfway][place.warp] = rsqrtf(sum / HIDDEN + epsilon) * unit;
+  if (place.lane == 0) factors[place.warp] = rsqrtf(sum / HIDDEN + epsilon) * unit;
 }

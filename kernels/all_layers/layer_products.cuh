@@ -103,11 +103,12 @@ struct Finish {
   __device__ __forceinline__ void prepare() const {
     const Layer& of = shared.layers[layer];
     const float unit = PRODUCT == UP ? of.mlp_unit : of.attention_unit;
-    if (IS_NORMED) store_factors(shared, source, PRODUCT == UP, unit, epsilon);
+    if (IS_NORMED) store_factors(shared, factors(), source, PRODUCT == UP, unit, epsilon);
   }
   __device__ __forceinline__ float factor(const Result& result) const {
-    return IS_NORMED ? shared.factors[PRODUCT == UP][result.token % TOKENS] : 1.0f;
+    return IS_NORMED ? factors()[result.token % TOKENS] : 1.0f;
   }
+  __device__ __forceinline__ float (&factors() const)[TOKENS] { return shared.factors[layer % 2][PRODUCT == UP]; }
 #else
   __device__ __forceinline__ float factor(const Result&) const { return 1.0f; }
 #endif

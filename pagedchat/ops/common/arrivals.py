@@ -54,4 +54,5 @@ def _kept(device: torch.device, count: int, purpose: str, value: int, fewest: in
 
 
 def _filled(count: int, value: int, device: torch.device) -> torch.Tensor:
-    return torch.full((count,), value, dtype=torch.int32, device=device)
+    with torch.inference_mode(False):  # it stays, and whoever gets it next may be in no such mode
+        return torch.full((count,), value, dtype=torch.int32, device=device)

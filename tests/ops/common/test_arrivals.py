@@ -68,6 +68,14 @@ def test_words_to_hand_over_are_kept_like_counters_and_apart_from_them(streams: 
     assert len({each.data_ptr() for each in (counters, words, more, captured)}) == 4
 
 
+def test_what_a_step_was_given_is_good_for_others_too(streams: Streams) -> None:
+    """Steps run where nothing is recorded for gradients; what they leave may be written elsewhere."""
+    with torch.inference_mode():
+        first = streams.counters(1)
+    assert streams.counters(1) is first
+    first.zero_()
+
+
 @pytest.mark.gpu
 def test_graphs_recorded_on_several_streams_of_a_gpu_share_them() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
