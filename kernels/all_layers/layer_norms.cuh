@@ -34,10 +34,9 @@ __device__ __forceinline__ void ask_for_squares(Shared& shared, const Published&
   commit_copies();
 }
 
-// What each token's sums are to be multiplied by, for all behind the next barrier. A call: code of both norms would
-// have less room in the cache of instructions.
-__device__ __noinline__ void store_factors(Shared& shared, float (&factors)[TOKENS], const Published& from,
-                                           bool halfway, float unit, float epsilon) {
+// What each token's sums are to be multiplied by, for all behind the next barrier.
+__device__ __forceinline__ void store_factors(Shared& shared, float (&factors)[TOKENS], const Published& from,
+                                              bool halfway, float unit, float epsilon) {
   const Place place;
   if (place.warp >= TOKENS) return;
   wait_copies<0>();
