@@ -1,6 +1,5 @@
 """The shared memory that a whole step asks for is as much as its kernel lays out, and little more."""
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pagedchat.jit.builder import KernelBuilder
-from pagedchat.jit.cache import KernelCache
-from pagedchat.jit.variant import Constant, Variant
+from pagedchat.jit.variant import Constant
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import (
     MAX_SCREENED,
@@ -20,19 +17,13 @@ from pagedchat.ops.whole_step.plan import (
     plan_persistent,
 )
 from pagedchat.ops.whole_step.screened_head import screen_head
-from pagedchat.resources import resource_dir
+from tests.ops.room_case import assert_room
 from tests.ops.whole_step.persistent_case import SHAPES, random_model, random_state
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CUDA's packages are for Linux")
 
 LIMITS = (132, 232_448)
 MOST_SPARE = 2048
-SOURCE = """
-#include "whole_step/candidates.cuh"
-#include "whole_step/heads.cuh"
-static_assert(sizeof(Shared) <= ROOM && sizeof(Shared) > ROOM - MOST_SPARE, "the plan has another layout");
-extern "C" __global__ void room() {}
-"""
 OPT, LLAMA = SHAPES["opt"], SHAPES["llama"]
 UNGROUPED = PersistentShape(768, 2048, 12, 12, 64, 16, gated=True)
 PLANS = [
@@ -82,17 +73,12 @@ def launch_of(
 def test_shared_memory_has_room_for_what_the_kernel_lays_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(resource_dir("kernels"), tmp_path / "kernels")
-    (tmp_path / "kernels" / "room.cu").write_text(SOURCE, encoding="utf-8")
-    variants = []
+    rooms = []
     for family, shape, num_tokens, plan in PLANS:
         assert plan is not None
         screened = plan.screened(shape, num_tokens, 50_272, LIMITS[1])
         assert (screened is None) == (num_tokens > MAX_SCREENED)
         for each in (plan,) if screened is None else (plan, screened):
             launch = launch_of(family, shape, num_tokens, each, monkeypatch)
-            constants = {**launch.constants, "ROOM": launch.shared_bytes, "MOST_SPARE": MOST_SPARE}
-            variants.append(Variant.of("room", **constants))
-    builder = KernelBuilder(tmp_path / "kernels", KernelCache(tmp_path / "cache"))
-    for build in builder.build_all([(variant, "sm_90") for variant in variants]):
-        assert build.cubin is not None, f"{build.variant}: {build.error}"
+            rooms.append({**launch.constants, "ROOM": launch.shared_bytes, "MOST_SPARE": MOST_SPARE})
+    assert_room(["whole_step/candidates.cuh", "whole_step/heads.cuh"], rooms, tmp_path)
