@@ -45,6 +45,22 @@ def _nothing_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
 
+@pytest.fixture(autouse=True)
+def _leaves_the_gpu_to_others(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests share a GPU with those of other processes: a pool that stays is memory that none of them gets."""
+    yield
+    if _has_gpu() and request.node.get_closest_marker("gpu"):
+        import torch
+
+        _, whole = torch.cuda.mem_get_info()
+        if torch.cuda.memory_reserved() > _SHARE_OF_A_PROCESS * whole:
+            gc.collect()
+            torch.cuda.empty_cache()
+        assert torch.cuda.memory_reserved() <= _SHARE_OF_A_PROCESS * whole
+
+
+_SHARE_OF_A_PROCESS = 1 / 8
+"""Of a GPU, that a test may leave with those after it in its process."""
 _GROWTH = 300 << 20
 """Bytes that a process grows by from one search of everything to the next."""
 _process, _size = psutil.Process(), pytest.StashKey[int]()

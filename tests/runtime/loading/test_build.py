@@ -80,7 +80,8 @@ def test_nothing_is_captured_where_that_was_asked_for(tmp_path: Path) -> None:
     model = ModelConfig(
         model=str(make_checkpoint(tmp_path, "llama_64")), skip_tokenizer_init=True, enforce_eager=True
     )
-    assert isinstance(load_model(EngineConfig(model=model)).runner, TorchModelRunner)
+    config = EngineConfig(model=model, cache=CacheConfig(num_blocks=64))
+    assert isinstance(load_model(config).runner, TorchModelRunner)
 
 
 def test_too_little_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
