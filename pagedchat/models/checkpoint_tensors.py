@@ -15,7 +15,7 @@ from pagedchat.errors import ModelError, first_line
 from pagedchat.models.checkpoint_files import GGUF, OTHER_CONFIG, damaged
 from pagedchat.models.gguf.tensors import read_gguf
 from pagedchat.models.pickled_names import foreign_names
-from pagedchat.ops.common.pages import forget_pages
+from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 
@@ -25,13 +25,14 @@ def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | Quanti
     Args:
         files: `.safetensors`, `.bin` or `.gguf`.
     """
+    pages = FilePages()
     for path in files:
         if path.suffix == ".safetensors":
-            yield from _safe_tensors(path)
+            yield from _safe_tensors(path, pages)
         elif path.suffix == GGUF:
             for name, tensor, content in read_gguf(path):
                 yield name, tensor
-                forget_pages(content)
+                pages.forget(content)
         else:
             yield from _pickled(path).items()
 
@@ -66,12 +67,12 @@ def explain(name: str, files: list[Path], error: Exception) -> ModelError:
     return ModelError(f"The weights of {name} cannot be loaded: {first_line(error)}.", "Download the model again.")
 
 
-def _safe_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _safe_tensors(path: Path, pages: FilePages) -> Iterator[tuple[str, torch.Tensor]]:
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 - it is no mapping
             tensor = file.get_tensor(name)
             yield name, tensor
-            forget_pages(tensor)
+            pages.forget(tensor)
 
 
 def _pickled(path: Path) -> Mapping[str, torch.Tensor]:

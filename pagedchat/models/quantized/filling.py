@@ -15,7 +15,7 @@ from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.quantized.quantising import Quantising
 from pagedchat.models.quantized.shell import CPU
 from pagedchat.models.staged_copy import StagedCopies
-from pagedchat.ops.common.pages import forget_pages
+from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -49,7 +49,8 @@ class QuantizedFilling(Filling):
         self._dtype = dtype
         self._device = device
         starts = {linear: {slot.start for slot in linear.slots.values()} for linear in linears}
-        self._quantising = Quantising(forms, starts, kernels)
+        self._pages = FilePages()
+        self._quantising = Quantising(forms, starts, kernels, self._pages)
 
     def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
         """See `Filling`."""
@@ -106,7 +107,7 @@ class QuantizedFilling(Filling):
             return rows
         place = torch.empty(rows.shape, dtype=rows.dtype, device=self._device)
         self._copies.copy(place, rows)
-        forget_pages(rows)
+        self._pages.forget(rows)
         return place
 
     def _as_stored(self, stored: Stored) -> Stored:

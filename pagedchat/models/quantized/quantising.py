@@ -8,7 +8,7 @@ import torch
 
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.quantized.forms import Form
-from pagedchat.ops.common.pages import forget_pages
+from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight, empty_packed, takes_groups_of
 from pagedchat.ops.quantized.quantize import ROWS_TOGETHER, quantize, quantize_rows
@@ -24,6 +24,7 @@ class Quantising:
         forms: of their rows.
         starts: the first row of each part of a product.
         kernels: None: what is quantised stays in the order of rows.
+        pages: of the files that rows come from.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class Quantising:
         forms: Mapping[QuantizedLinear, list[Form]],
         starts: Mapping[QuantizedLinear, Set[int]],
         kernels: CpuKernels | None,
+        pages: FilePages,
     ) -> None:
-        self._forms, self._starts, self._kernels = forms, starts, kernels
+        self._forms, self._starts, self._kernels, self._pages = forms, starts, kernels, pages
         self._begun: dict[tuple[QuantizedLinear, int], tuple[PackedWeight, int]] = {}
         """By product and first row: of a form, and how many of its rows are missing."""
 
@@ -55,7 +57,7 @@ class Quantising:
 
     def _add(self, linear: QuantizedLinear, span: range, form: Form, first: int, rows: torch.Tensor) -> None:
         """Rows of one form, which is that of a span of rows."""
-        kernels, forgetting = self._kernels, _Forgetting()
+        kernels, forgetting = self._kernels, _Forgetting(self._pages)
         if kernels is None or not self._is_of_tiles(linear, span, form):
             linear.fill(first, quantize(rows, form.bits, form.group_size, forgetting.done, floats=form.floats))
             return
@@ -83,7 +85,8 @@ class Quantising:
 class _Forgetting:
     """Rows of a mapped file that are not needed any more; they are forgotten many at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: FilePages) -> None:
+        self._pages = pages
         self._rows: list[torch.Tensor] = []
         self._num_bytes = 0
 
@@ -95,5 +98,5 @@ class _Forgetting:
             first, last = self._rows[0], self._rows[-1]
             if first.is_contiguous():
                 length = (last.data_ptr() + last.nbytes - first.data_ptr()) // first.itemsize
-                forget_pages(first.as_strided((length,), (1,)))
+                self._pages.forget(first.as_strided((length,), (1,)))
             self._rows, self._num_bytes = [], 0

@@ -14,7 +14,7 @@ import torch
 from pagedchat.errors import ModelError
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.quantized.packing import OTHER_FILE, Packing
-from pagedchat.ops.common.pages import forget_pages
+from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.quantized.quantize import pack, quantize
 from pagedchat.ops.quantized.weight import FP8, ZERO_OF_4_BITS, QuantizedWeight
 
@@ -61,6 +61,7 @@ def unpacked(
         ModelError: parts are missing, of another shape, or such as are not read.
     """
     held: dict[str, dict[str, torch.Tensor]] = {}
+    pages = FilePages()
     parts = PARTS[packing.method]
     for given, tensor in tensors:
         stem, _, part = given.rpartition(".")
@@ -79,7 +80,7 @@ def unpacked(
             weight = quantize(weight, 8, width if width % _GROUP_OF_FLOATS else _GROUP_OF_FLOATS)
         yield f"{stem}.weight", weight
         for tensor in its_parts.values():
-            forget_pages(tensor)
+            pages.forget(tensor)
 
 
 def _is_whole(part: str, tensor: torch.Tensor) -> bool:

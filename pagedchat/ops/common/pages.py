@@ -57,35 +57,60 @@ class _Mapping(NamedTuple):
     inode: int
     offset: int
     """Of a tensor in the file."""
+    addresses: range
+    """All that is mapped in one piece with it."""
 
 
-def forget_pages(tensor: torch.Tensor) -> None:
-    """Let a mapped file's pages that hold nothing but this tensor count as memory in use no longer; whoever still
-    has the tensor reads them again. Does nothing to memory that is no file's, or a GPU's.
-
-    Args:
-        tensor: never written to.
+class FilePages:
+    """Pages of tensors that are read from files one after the other. In which piece of memory a file is mapped is
+    asked once for all of its tensors: that takes a millisecond, and several in a process that uses a GPU.
     """
-    # A tensor without a whole page has none to forget; most of a model's are looked up among thousands of mappings.
-    if _span(tensor)[1] > 0 and _mapping_of(tensor) is not None:
-        _advise(tensor, mmap.MADV_DONTNEED)
+
+    def __init__(self) -> None:
+        self._found: tuple[torch.Tensor, range] | None = None
+        """What was mapped around a tensor, which keeps it so: its place cannot become that of other memory."""
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Let a mapped file's pages that hold nothing but this tensor count as memory in use no longer; whoever
+        still has the tensor reads them again. Does nothing to memory that is no file's, or a GPU's.
+
+        Args:
+            tensor: never written to.
+        """
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return
+        if _span(tensor)[1] > 0 and self._is_mapped(tensor):  # most of a model's tensors have no whole page
+            _advise(tensor, mmap.MADV_DONTNEED)
+
+    def _is_mapped(self, tensor: torch.Tensor) -> bool:
+        if self._found is None or not _is_inside(tensor, self._found[1]):
+            mapping = _mapping_of(tensor)
+            if mapping is None:
+                return False
+            self._found = tensor, mapping.addresses
+        return True
 
 
 def _mapping_of(tensor: torch.Tensor) -> _Mapping | None:
     """The file that a tensor is mapped from, by the kernel's account; None if there is none."""
-    start, stop = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-    if sys.platform != "linux" or tensor.device.type != "cpu" or start == stop or not tensor.is_contiguous():
+    if sys.platform != "linux" or tensor.device.type != "cpu" or not tensor.nbytes or not tensor.is_contiguous():
         return None
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:
         return None
     for line in lines:
-        first, last = (int(each, 16) for each in line.partition(" ")[0].split("-"))
-        if first <= start and stop <= last:
+        addresses = range(*(int(each, 16) for each in line.partition(" ")[0].split("-")))
+        if _is_inside(tensor, addresses):
             _, _, offset, _, inode, *path = line.split(maxsplit=5)
-            return _Mapping(path[0], int(inode), int(offset, 16) + start - first) if inode != "0" else None
+            if inode == "0":
+                return None
+            return _Mapping(path[0], int(inode), int(offset, 16) + tensor.data_ptr() - addresses.start, addresses)
     return None
+
+
+def _is_inside(tensor: torch.Tensor, addresses: range) -> bool:
+    return addresses.start <= tensor.data_ptr() and tensor.data_ptr() + tensor.nbytes <= addresses.stop
 
 
 def _opened(mapping: _Mapping) -> int | None:

@@ -9,7 +9,7 @@ import torch
 
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from pagedchat.models.checkpoint_tensors import read_tensors
-from pagedchat.ops.common.pages import forget_pages
+from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.cpu.kernels import cpu_kernels
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
@@ -44,9 +44,10 @@ def test_pages_of_a_file_are_read_again_and_others_are_left_alone(checkpoint: Pa
     [weights] = checkpoint.glob("*.safetensors")
     name, mapped = next(read_tensors([weights]))
     before = mapped.clone()
-    forget_pages(mapped)
+    pages = FilePages()
+    pages.forget(mapped)
     assert torch.equal(mapped, before), name
-    forget_pages(before)  # memory of our own
+    pages.forget(before)  # memory of our own
     assert torch.equal(mapped, before)
 
 

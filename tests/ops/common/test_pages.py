@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pagedchat.ops.common.pages import FileRows, forget_pages, prefer_small_pages
+from pagedchat.ops.common.pages import FilePages, FileRows, prefer_small_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 ROWS, WIDTH = 4096, 1024
@@ -16,7 +16,10 @@ ROWS, WIDTH = 4096, 1024
 @pytest.fixture
 def table(tmp_path: Path) -> torch.Tensor:
     """16 MiB."""
-    path = tmp_path / "table"
+    return table_in(tmp_path / "table")
+
+
+def table_in(path: Path) -> torch.Tensor:
     torch.arange(ROWS * WIDTH, dtype=torch.float32).numpy().tofile(path)
     return torch.from_file(str(path), shared=False, size=ROWS * WIDTH).view(ROWS, WIDTH)
 
@@ -40,7 +43,7 @@ def resident(tensor: torch.Tensor) -> int:
 
 
 def test_rows_of_a_table_in_a_file_are_read_without_mapping_it(table: torch.Tensor) -> None:
-    forget_pages(table)
+    FilePages().forget(table)
     indices = torch.randperm(ROWS)
     rows = FileRows(table)
     found = rows.at(indices)
@@ -48,6 +51,28 @@ def test_rows_of_a_table_in_a_file_are_read_without_mapping_it(table: torch.Tens
     assert resident(table) == 0
     assert torch.equal(found, table[indices])
     assert resident(table) > 0
+
+
+def test_where_a_file_is_mapped_is_asked_once_for_all_of_its_tensors(
+    table: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two files in turns; what is no file's memory is left as it is, also in between."""
+    asked: list[int] = []
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **options: asked.append(1) or read(path, **options))
+    other, own, pages = table_in(tmp_path / "other"), torch.ones(ROWS, WIDTH), FilePages()
+    for mapped in (table, other):
+        assert mapped.sum() > 0
+        for first in range(0, ROWS, ROWS // 8):
+            pages.forget(mapped[first : first + ROWS // 8])
+    assert len(asked) == 2
+    pages.forget(own)
+    pages.forget(own[::2])
+    assert len(asked) == 3
+    monkeypatch.undo()
+    assert resident(table) == resident(other) == 0
+    assert own.sum() == own.numel()
+    assert torch.equal(table, other)
 
 
 def test_a_part_of_a_file_is_found_where_it_is(table: torch.Tensor) -> None:
