@@ -42,7 +42,7 @@ __device__ __forceinline__ float weigh(float (&values)[COUNT], const float (&wei
 #pragma unroll
   for (int i = 0; i < COUNT; i++) {
     squares = fmaf(values[i], values[i], squares);
-    values[i] *= (NORM_AHEAD == OFFSET_RMS_NORM ? 1.0f + weights[i] : weights[i]) * unit;
+    values[i] *= gain<NORM_AHEAD>(weights[i]) * unit;
   }
   return squares;
 }

@@ -14,10 +14,14 @@ enum NormKind {
   OFFSET_RMS_NORM = 4,  // the same, multiplied by one more than the weight
 };
 
+// What an element of a row whose size is one is multiplied by.
+template <int KIND>
+__device__ __forceinline__ float gain(float weight) {
+  return KIND == OFFSET_RMS_NORM ? 1.0f + weight : weight;
+}
+
 template <int KIND>
 __device__ __forceinline__ float scaled_by_norm(float centred, float weight, float shift) {
   if (KIND == LAYER_NORM) return centred * weight + shift;
-  if (KIND == EXACT_RMS_NORM) return centred * weight;
-  if (KIND == OFFSET_RMS_NORM) return centred * (1.0f + weight);
-  return to_float(from_float<Element>(centred)) * weight;
+  return (KIND == RMS_NORM ? to_float(from_float<Element>(centred)) : centred) * gain<KIND>(weight);
 }
