@@ -12,8 +12,8 @@ static_assert(NORM == RMS_NORM || NORM == EXACT_RMS_NORM || NORM == OFFSET_RMS_N
 
 // What an element of the stream is multiplied by before it is published.
 __device__ __forceinline__ float weight_of_norm(const Element* norm, float unit, int column) {
-  const float inverse = __uint_as_float((254u << 23) - __float_as_uint(unit));
-  return gain<NORM>(to_float(norm[column])) * inverse;
+  const float weight = to_float(norm[column]), inverse = __uint_as_float((254u << 23) - __float_as_uint(unit));
+  return gain<NORM>(weight) * inverse;
 }
 
 // The squares of a norm that is due, on their way to shared memory, where the warp that has their token looks at
