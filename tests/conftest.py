@@ -49,9 +49,11 @@ def _nothing_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def _leaves_the_gpu_to_others(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests share a GPU with those of other processes: a pool that stays is memory that none of them gets."""
     yield
-    if _has_gpu() and request.node.get_closest_marker("gpu"):
+    if request.node.get_closest_marker("gpu") and _has_gpu():
         import torch
 
+        if not torch.cuda.is_initialized():
+            return
         _, whole = torch.cuda.mem_get_info()
         if torch.cuda.memory_reserved() > _SHARE_OF_A_PROCESS * whole:
             gc.collect()
