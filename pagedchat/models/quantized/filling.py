@@ -49,8 +49,8 @@ class QuantizedFilling(Filling):
         self._dtype = dtype
         self._device = device
         starts = {linear: {slot.start for slot in linear.slots.values()} for linear in linears}
+        self._quantising = Quantising(forms, starts, kernels)
         self._pages = FilePages()
-        self._quantising = Quantising(forms, starts, kernels, self._pages)
 
     def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
         """See `Filling`."""

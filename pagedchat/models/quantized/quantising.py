@@ -24,7 +24,6 @@ class Quantising:
         forms: of their rows.
         starts: the first row of each part of a product.
         kernels: None: what is quantised stays in the order of rows.
-        pages: of the files that rows come from.
     """
 
     def __init__(
@@ -32,9 +31,9 @@ class Quantising:
         forms: Mapping[QuantizedLinear, list[Form]],
         starts: Mapping[QuantizedLinear, Set[int]],
         kernels: CpuKernels | None,
-        pages: FilePages,
     ) -> None:
-        self._forms, self._starts, self._kernels, self._pages = forms, starts, kernels, pages
+        self._forms, self._starts, self._kernels = forms, starts, kernels
+        self._pages = FilePages()
         self._begun: dict[tuple[QuantizedLinear, int], tuple[PackedWeight, int]] = {}
         """By product and first row: of a form, and how many of its rows are missing."""
 

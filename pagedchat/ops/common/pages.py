@@ -79,7 +79,7 @@ class FilePages:
         """
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             return
-        if _span(tensor)[1] > 0 and self._is_mapped(tensor):  # most of a model's tensors have no whole page
+        if _span(tensor)[1] > 0 and self._is_mapped(tensor):
             _advise(tensor, mmap.MADV_DONTNEED)
 
     def _is_mapped(self, tensor: torch.Tensor) -> bool:

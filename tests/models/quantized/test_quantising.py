@@ -8,7 +8,6 @@ from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.quantising import Quantising
-from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.quantize import quantize
@@ -35,7 +34,7 @@ def filled(heights: list[int], forms: list[Form], kernels: CpuKernels | None, we
     """The parts of a product whose parts come last first."""
     linear = product(len(weight))
     starts = [sum(heights[:i]) for i in range(len(heights))]
-    quantising = Quantising({linear: forms}, {linear: set(starts)}, kernels, FilePages())
+    quantising = Quantising({linear: forms}, {linear: set(starts)}, kernels)
     assert quantising.takes(linear)
     for start, height in sorted(zip(starts, heights, strict=True), reverse=True):
         quantising.add(linear, start, weight[start : start + height])
