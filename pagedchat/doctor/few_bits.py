@@ -15,7 +15,7 @@ from pagedchat.models.quantized.forms import Form, Quantization, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.ops.quantized.weight_form import Kind, WeightForm
 from pagedchat.runtime.graphs.step_facts import HEAD, VALUES
-from pagedchat.runtime.loading.precision import objection_of_gpu, objection_to_model, refuse
+from pagedchat.runtime.loading.precision import objection_on_gpu, refuse
 
 _KINDS: dict[str, Quantization] = {"int8": "int8", "int4": "int4", "fp8": "fp8"}
 
@@ -40,8 +40,7 @@ def forms_if_quantised(
         raise InvalidValueError(f"--quantize is {wanted!r:.60}.", f"Choose one of {', '.join(_KINDS)}.")
     if gpu is None:
         return {}
-    objection = objection_to_model(description)
-    objection = objection or objection_of_gpu(dtype, gpu.compute_capability, invariant=invariant)
+    objection = objection_on_gpu(description, dtype, gpu.compute_capability, invariant=invariant)
     if objection is not None:
         refuse(quantization, *objection)
     assert description.native is not None  # noqa: S101 - else there is an objection

@@ -34,6 +34,8 @@ class Slot(NamedTuple):
     """Its first row there."""
     transposed: bool
     """The checkpoint has it as `[in_features, rows]`."""
+    in_turns: bool = False
+    """Its even rows are the first half of those here, its odd ones the second."""
 
 
 class QuantizedLinear(Linear, HasKernels):

@@ -97,7 +97,7 @@ class CheckpointLayout:
         """Gates, values and the way out of each expert of a layer."""
         gate, up = self.expert_up
         experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
-        return [tuple(f"{name}.{part}.weight" for part in (gate, up, self.expert_down)) for name in experts]  # type: ignore[misc]
+        return [(f"{name}.{gate}", f"{name}.{up}", f"{name}.{self.expert_down}") for name in experts]
 
     def merged_names(self, layer: str, num_experts: int) -> list[tuple[str, str]]:
         """For each expert of a layer what its part of the merged tensors is called here: into it, and out of it."""
@@ -111,8 +111,10 @@ class CheckpointLayout:
             return {f"{layer}.{MERGED}.gate_up_proj": [*into], f"{layer}.{MERGED}.down_proj": [*out]}
         names = self.expert_names(layer, num_experts)
         return {
-            f"{layer}.{MERGED}.gate_up_proj": [name for gate, up, _ in names for name in (gate, up)],
-            f"{layer}.{MERGED}.down_proj": [down for _, _, down in names],
+            f"{layer}.{MERGED}.gate_up_proj": [
+                f"{name}.weight" for gate, up, _ in names for name in (gate, up)
+            ],
+            f"{layer}.{MERGED}.down_proj": [f"{down}.weight" for _, _, down in names],
             f"{layer}.{MERGED_ROUTER}": [f"{layer}.{self.router}.weight"],
         }
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from pagedchat.layers.attention import Attention, Scores
-from pagedchat.layers.experts import SparseMlp
+from pagedchat.layers.experts import SparseMlp, in_turns
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import GatedMlp, Mlp
 from pagedchat.layers.norms import Norm
@@ -164,10 +164,8 @@ def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Pla
     places = mlp.router.places(f"{layer}.{layout.router}")
     if layout.merged_experts:
         return places | _merged_places(mlp, layer, layout)
-    names = layout.expert_names(layer, len(mlp.gate_up))
-    for (gate, up, down), gate_up, its_down in zip(names, mlp.gate_up, mlp.down, strict=True):
-        places[gate], places[up] = gate_up.chunk(2)
-        places[down] = its_down
+    for expert, names in enumerate(layout.expert_names(layer, mlp.config.num_experts)):
+        places |= mlp.experts.places(expert, *names)
     if mlp.shared is not None:
         shared, middle = f"{layer}.{layout.shared}", mlp.shared.down.in_features
         places |= mlp.shared.gate_up.part_places(_parts(shared, layout.expert_up, (middle, middle)))
@@ -177,19 +175,12 @@ def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Pla
 
 def _merged_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Places:
     places: Places = {}
-    for (into, out), gate_up, down in zip(
-        layout.merged_names(layer, len(mlp.down)), mlp.gate_up, mlp.down, strict=True
-    ):
-        places[into], places[out] = _in_turns(gate_up.T), down.T
+    for expert, names in enumerate(layout.merged_names(layer, mlp.config.num_experts)):
+        places |= mlp.experts.merged_places(expert, *names)
     if mlp.gate_up_bias is not None and mlp.down_bias is not None:
-        places[f"{layer}.{MERGED}.gate_up_proj_bias"] = _in_turns(mlp.gate_up_bias)
+        places[f"{layer}.{MERGED}.gate_up_proj_bias"] = in_turns(mlp.gate_up_bias)
         places[f"{layer}.{MERGED}.down_proj_bias"] = mlp.down_bias
     return places
-
-
-def _in_turns(rows: torch.Tensor) -> torch.Tensor:
-    """Gates and then values in each row -> `[..., width, 2]`, in whose last two dimensions they take turns."""
-    return rows.view(*rows.shape[:-1], 2, -1).transpose(-1, -2)
 
 
 def _parts(layer: str, names: tuple[str, ...], widths: tuple[int, ...]) -> dict[str, int]:

@@ -116,10 +116,15 @@ class Filling:
             self._mismatched.append(name)
             return
         places = [self._places[part] for part in parts]
-        for part, its_columns in zip(parts, tensor.unpacked(places[0].device, cut), strict=True):
+        for part, its_columns in zip(parts, tensor.unpacked(self._unpacking_device(places[0]), cut), strict=True):
             self._put(part, its_columns)
-        num_bytes = sum(place.numel() * place.element_size() for place in places)
-        log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
+        num_bytes = sum(place.numel() * place.element_size() for place in places if not place.is_meta)
+        if num_bytes:
+            log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
+
+    def _unpacking_device(self, place: torch.Tensor) -> torch.device:
+        """Where few bits become floats on their way to a place."""
+        return place.device
 
     def _put(self, name: str, stored: Stored) -> None:
         self._missing.discard(name)

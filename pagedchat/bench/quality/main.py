@@ -87,8 +87,6 @@ def _described(name: str) -> ModelDescription:
         raise ModelError(
             f"{name} is run by transformers, which is not asked here.", "Choose a model of one of our own families."
         )
-    if description.native.mixture is not None:
-        raise ModelError(f"{name} is a mixture of experts, which is not quantised.", "Choose another model.")
     return description
 
 

@@ -82,11 +82,22 @@ class QuantizedFilling(Filling):
         order = self._orders.get(name)
         if isinstance(stored, QuantizedWeight):
             few = (stored if order is None else stored.rows(order)).to(self._device)
-            slot.linear.fill(slot.start, few if not slot.transposed else few.dequantized(self._dtype).T)
+            if not slot.transposed:
+                slot.linear.fill(slot.start, few)
+                self._tell()
+                return
+            rows = few.dequantized(self._dtype)
         else:
             rows = ordered(stored, order)
-            self._fill(name, rows.T if slot.transposed else rows, slot.linear, slot.start)
+        self._fill_floats(name, rows.T if slot.transposed else rows, slot)
         self._tell()
+
+    def _fill_floats(self, name: str, rows: torch.Tensor, slot: Slot) -> None:
+        if slot.in_turns:
+            self._fill(name, rows[::2], slot.linear, slot.start)
+            self._fill(name, rows[1::2], slot.linear, slot.start + len(rows) // 2)
+        else:
+            self._fill(name, rows, slot.linear, slot.start)
 
     def _fill(self, name: str, rows: torch.Tensor, linear: QuantizedLinear, start: int) -> None:
         """Floats, from a row of the product on."""
@@ -100,6 +111,10 @@ class QuantizedFilling(Filling):
                 f"The weights of {self._name} cannot be quantised: in {name}, {error}.",
                 "Use --quantize none, or download the model again.",
             ) from error
+
+    def _unpacking_device(self, place: torch.Tensor) -> torch.device:
+        """See `Filling`; places of products have none."""
+        return self._device if place.is_meta else super()._unpacking_device(place)
 
     def _on_device(self, rows: torch.Tensor) -> torch.Tensor:
         """Where they are quantised, of the type that they have."""

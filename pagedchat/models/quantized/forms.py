@@ -7,6 +7,9 @@ an activation without a gate: such a one lets through what is above zero, so tha
 but add to its output. In the model in the box that alone was 2.7 % of the perplexity, of 3.0 % in all, for a third
 of the weights. How much it is in wide ones nobody has measured, and their steps are as slow as bytes are many.
 
+Of a mixture the experts go into few bits, a router and the gate of what all tokens share do not: they are narrow,
+and a token that another expert gets is another token.
+
 All else stays: norms, biases and what turns positions into rows are next to nothing of a model, an error in an
 embedding's row goes through all layers, and the narrow products around them, which only one old family has, too.
 The head has 8 bits even where the layers have 4: its error is in every logit as it is. A tied head is a copy of its
@@ -23,6 +26,7 @@ from typing import Literal
 
 from pagedchat.errors import InvalidValueError
 from pagedchat.layers.attention import Attention
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import Mlp
 from pagedchat.layers.quantized_linear import QuantizedLinear
@@ -65,16 +69,22 @@ def forms(name: str, model: NativeModel, quantization: Quantization) -> dict[Qua
     """
     bits = _BITS[quantization]
     found: dict[QuantizedLinear, list[Form]] = {}
+    whole = _kept_whole(model)
     for module in model.get_submodule("layers").modules():
         if isinstance(module, Attention) and bits == 4:
             _add(found, name, module.qkv, (module.qkv.out_features - module.heads.kv_width, 4))
             _add(found, name, module.qkv, (module.qkv.out_features, 8))
         elif isinstance(module, Mlp) and module.up.in_features <= _NARROW:
             _add(found, name, module.up, (module.up.out_features, 8))
-        elif isinstance(module, QuantizedLinear) and module not in found:
+        elif isinstance(module, QuantizedLinear) and module not in found and module not in whole:
             _add(found, name, module, (module.out_features, bits))
     _add(found, name, model.head, (model.head.out_features, 8))
     return found
+
+
+def _kept_whole(model: NativeModel) -> set[Linear]:
+    mixtures = [module for module in model.modules() if isinstance(module, SparseMlp)]
+    return {each for mixture in mixtures for each in (mixture.router, mixture.shared_gate) if each is not None}
 
 
 def forms_on_gpu(model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:

@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 from pagedchat.layers.embedding import Embedding
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_experts import quantize_experts
 from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.native import NativeConfig, build
@@ -42,6 +44,8 @@ def quantized_shell(
 
 
 def _replace_layers(model: NativeModel, dtype: torch.dtype, *, stores_table: bool) -> None:
+    for mixture in [module for module in model.modules() if isinstance(module, SparseMlp)]:
+        quantize_experts(mixture)
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if type(child) is Linear:

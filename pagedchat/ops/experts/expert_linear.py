@@ -24,6 +24,7 @@ from pagedchat.ops.experts.expert_plan import (
     plan_registers,
     plan_tiles,
 )
+from pagedchat.ops.experts.expert_weight import ExpertWeight, Tile
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import Groups
 from pagedchat.ops.products.invariant_linear import invariant_linear
@@ -37,7 +38,7 @@ _Constants = dict[str, Constant]
 
 def expert_linear(
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: ExpertWeight,
     groups: Groups,
     plan: ExpertPlan,
     *,
@@ -50,7 +51,8 @@ def expert_linear(
 
     Args:
         rows: `[num_rows, in_features]`; as many pairs as there are for each, which is `pairs_per_row`.
-        weight: `[num_experts, out_features, in_features]`; with `paired` `2 * out_features`, gates first.
+        weight: `[num_experts, out_features, in_features]`; with `paired` `2 * out_features`, gates first. On a GPU
+            one tensor.
         groups: the pairs by expert.
         plan: that they were grouped by.
         paired: of each gate and its value the result has what `gate` makes of them.
@@ -68,7 +70,8 @@ def expert_linear(
     num_pairs = len(groups.order)
     check_shape("rows", rows, None, None)
     check_shape("weight", weight, None, None, rows.shape[1])
-    check_same_type("weight", weight, rows)
+    if isinstance(weight, torch.Tensor):
+        check_same_type("weight", weight, rows)
     if bias is not None:
         check_shape("bias", bias, *weight.shape[:2])
         check_same_type("bias", bias, rows)
@@ -76,21 +79,22 @@ def expert_linear(
     check_shape("groups.tiles", groups.tiles, None, 4)
     if paired and weight.shape[1] % 2:
         raise ValueError("paired rows come in an even number")
-    if not (rows.is_contiguous() and weight.is_contiguous() and (bias is None or bias.is_contiguous())):
+    tensors = [each for each in (rows, weight, bias) if isinstance(each, torch.Tensor)]
+    if not all(tensor.is_contiguous() for tensor in tensors):
         raise ValueError("rows, weight or bias is not contiguous")
     if len(rows) == 0 or num_pairs % len(rows):
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
-    if plan.way == "torch" or not on_cuda(rows):
+    if not isinstance(weight, torch.Tensor) or plan.way == "torch" or not on_cuda(rows):
         return _looped(rows, weight, bias, groups, gate if paired else None, plan.batch_invariant)
     launch = _WAYS[plan.way](rows, weight, plan, _constants(rows, paired, gate))
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
-    tensors = (address(tensor) for tensor in (output, weight, bias, rows, groups.order, groups.tiles))
+    addresses = (address(tensor) for tensor in (output, weight, bias, rows, groups.order, groups.tiles))
     sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
     bounds = (f32(gate.sharpness), f32(gate.limit or 0.0))
     launch.kernel.launch(
         (len(groups.tiles), launch.columns),  # tiles of an expert side by side, so that L2 has its weights
         launch.num_threads,
-        (*tensors, *launch.sizes, *sizes, *bounds),
+        (*addresses, *launch.sizes, *sizes, *bounds),
         stream=stream_of(rows),
         shared_bytes=launch.shared_bytes,
         overlap=after != "all" and can_overlap(rows.device),
@@ -100,26 +104,38 @@ def expert_linear(
 
 def _looped(
     rows: torch.Tensor,
-    weight: torch.Tensor,
+    weight: ExpertWeight,
     bias: torch.Tensor | None,
     groups: Groups,
     gate: Gate | None,
     batch_invariant: bool,
 ) -> torch.Tensor:
     """Tile after tile; waits for the device to know which there are."""
-    pairs_per_row = len(groups.order) // len(rows)
-    output = rows.new_empty(len(groups.order), weight.shape[1] // (1 if gate is None else 2))
-    multiply = invariant_linear if batch_invariant else functional.linear
-    for expert, first, count, _ in groups.tiles.tolist():
-        if count == 0:
-            continue
-        pairs = groups.order[first : first + count].long()
-        its_bias = None if bias is None else bias[expert]
-        product = multiply(rows[pairs // pairs_per_row], weight[expert], its_bias)
-        if gate is not None:
-            product = row_by_row(gate, product) if batch_invariant else gate(product)
-        output[pairs] = product
+    order = groups.order.long()
+    tiles = [Tile(expert, first, count) for expert, first, count, _ in groups.tiles.tolist() if count]
+    sorted_rows = rows[order // (len(order) // len(rows))]
+    if isinstance(weight, torch.Tensor):
+        products = _stacked(sorted_rows, weight, bias, tiles, batch_invariant)
+    else:
+        products = weight.products(sorted_rows, tiles)
+        for tile in tiles if bias is not None else ():
+            products[tile.first : tile.first + tile.num_rows] += bias[tile.expert]  # type: ignore[index]
+    if gate is not None:
+        products = row_by_row(gate, products) if batch_invariant else gate(products)
+    output = torch.empty_like(products)
+    output[order] = products
     return output
+
+
+def _stacked(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, tiles: list[Tile], batch_invariant: bool
+) -> torch.Tensor:
+    multiply = invariant_linear if batch_invariant else functional.linear
+    products = rows.new_empty(len(rows), weight.shape[1])
+    for expert, first, num_rows in tiles:
+        its_rows = slice(first, first + num_rows)
+        products[its_rows] = multiply(rows[its_rows], weight[expert], None if bias is None else bias[expert])
+    return products
 
 
 class _Launch(NamedTuple):

@@ -12,6 +12,7 @@ from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.common.launch import has_tensor_cores, has_warpgroups, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, plan_experts
+from pagedchat.ops.experts.expert_weight import ExpertWeight
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
 from pagedchat.ops.experts.route_few import route_few
@@ -22,11 +23,11 @@ __all__ = ["MOST_EXPERTS", "Experts", "mix_experts"]
 
 
 class Experts(NamedTuple):
-    """Weights of a mixture; all contiguous and of one type."""
+    """Weights of a mixture; tensors are contiguous and of one type."""
 
-    gate_up: torch.Tensor
+    gate_up: ExpertWeight
     """`[num_experts, 2 * width, hidden]`, gates first."""
-    down: torch.Tensor
+    down: ExpertWeight
     """`[num_experts, hidden, width]`."""
     gate_up_bias: torch.Tensor | None = None
     """`[num_experts, 2 * width]`; None adds nothing."""

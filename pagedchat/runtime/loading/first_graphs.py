@@ -71,10 +71,10 @@ def _build_mixtures(model: NativeModel, most_tokens: int, device: torch.device) 
     layer = next((module for module in model.modules() if isinstance(module, SparseMlp)), None)
     if layer is None:
         return None
-    hidden = layer.down.shape[1]
+    router = layer.router.weight
     with rehearse() as wanted:
         for num_tokens in layer.distinct_sizes():
-            layer(layer.down.new_zeros(min(num_tokens, most_tokens), hidden))
+            layer(router.new_zeros(min(num_tokens, most_tokens), router.shape[1]))
     return build_ahead(wanted, device.index or 0)
 
 

@@ -103,7 +103,7 @@ def _of_stored(
 ) -> Precision:
     """Of a checkpoint in few bits, on a GPU."""
     capability = gpu(device.index or 0).compute_capability
-    objection = objection_to_model(description) or objection_of_gpu(dtype, capability, invariant=invariant)
+    objection = objection_on_gpu(description, dtype, capability, invariant=invariant)
     if objection is None:
         return Precision(dtype)
     reason = f"Weights that are stored in {description.stored_as} became floats, since {objection[0]}."
@@ -121,20 +121,32 @@ def _objection(
     """Why there is no quantising, and what to do instead; None: there is."""
     if device.type == "cpu" and quantization == "fp8":
         return "processors multiply no 8-bit floats", "Use --quantize int8."
-    to_model = objection_to_model(description)
-    if to_model is not None or device.type == "cpu":
-        return to_model
-    return objection_of_gpu(dtype, gpu(device.index or 0).compute_capability, invariant=invariant)
+    if device.type == "cpu":
+        return _objection_to_model(description)
+    return objection_on_gpu(description, dtype, gpu(device.index or 0).compute_capability, invariant=invariant)
 
 
-def objection_of_gpu(dtype: torch.dtype, capability: tuple[int, int], *, invariant: bool) -> tuple[str, str] | None:
-    """What a GPU's kernels for few bits have against it, whatever the model, and what to do instead.
+def objection_on_gpu(
+    description: ModelDescription, dtype: torch.dtype, capability: tuple[int, int], *, invariant: bool
+) -> tuple[str, str] | None:
+    """What speaks against weights of few bits on a GPU, and what to do instead.
 
     Args:
+        description: of the model.
         dtype: of rows.
         capability: of the GPU.
         invariant: whether replies are to be the same in any company.
     """
+    if description.native is not None and description.native.mixture is not None:
+        words = f"{description.name} is a mixture of experts, whose kernels on a GPU take weights of 16 bits"
+        return words, "Leave the option out, or use --device cpu."
+    return _objection_to_model(description) or _objection_of_gpu(dtype, capability, invariant=invariant)
+
+
+def _objection_of_gpu(
+    dtype: torch.dtype, capability: tuple[int, int], *, invariant: bool
+) -> tuple[str, str] | None:
+    """Whatever the model."""
     if capability < _FIRST_GPU:
         there, first = architecture_of(*capability), architecture_of(*_FIRST_GPU)
         return f"GPUs have kernels for it from {first} on, and this one is {there}", "Leave the option out."
@@ -146,12 +158,10 @@ def objection_of_gpu(dtype: torch.dtype, capability: tuple[int, int], *, invaria
     return None
 
 
-def objection_to_model(description: ModelDescription) -> tuple[str, str] | None:
-    """What speaks against quantising a model, wherever it runs, and what to do instead."""
+def _objection_to_model(description: ModelDescription) -> tuple[str, str] | None:
+    """Wherever it runs."""
     if description.native is None:
         return f"transformers runs {description.name}, whose layers are not ours", "Leave the option out."
-    if description.native.mixture is not None:
-        return f"{description.name} is a mixture of experts", "Leave the option out."
     return None
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from pagedchat.layers.quantized_linear import QuantizedLinear
+from pagedchat.layers.quantized_linear import QuantizedLinear, Slot
 from pagedchat.models.config import describe_model
-from pagedchat.models.quantized.forms import Quantization, forms, forms_on_gpu
+from pagedchat.models.quantized.forms import Form, Quantization, forms, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.ops.quantized.quantize import quantize
 
@@ -32,22 +32,38 @@ def dequantised_checkpoint(
     if model.tied:
         own = next(name for name in tensors if any(p + name == model.embedding_name for p in model.prefixes))
         tensors[model.head_name] = tensors[own].clone()
+    orders, joined = model.orders(), model.joined()
     for name, tensor in tensors.items():
-        full = next((p + name for p in ("", *model.prefixes) if p + name in slots), None)
-        if full is not None and slots[full].linear in wanted:
-            slot, order = slots[full], model.orders().get(full)
-            rows = tensor.T if slot.transposed else tensor
-            order = torch.arange(len(rows)) if order is None else order
-            floats, first = torch.empty_like(rows), 0
-            for form in wanted[slot.linear]:
-                stop = max(first, min(form.stop - slot.start, len(rows)))
-                chosen = order[first:stop]
-                if len(chosen):
-                    few = quantize(rows[chosen], form.bits, form.group_size, floats=form.floats)
-                    floats[chosen] = few.dequantized()
-                first = stop
-            tensors[name] = (floats.T if slot.transposed else floats).contiguous()
+        full = next((p + name for p in ("", *model.prefixes) if p + name in slots or p + name in joined), None)
+        if full in joined:
+            names = joined[full]
+            parts = tensor if len(tensor) == len(names) else tensor.flatten(0, -2).chunk(len(names))
+            meant = [_meant(part, slots[at], None, wanted) for part, at in zip(parts, names, strict=True)]
+            tensors[name] = torch.cat(meant).view(tensor.shape)
+        elif full is not None:
+            tensors[name] = _meant(tensor, slots[full], orders.get(full), wanted)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     values = json.loads((checkpoint / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"tie_word_embeddings": False}))
     return folder
+
+
+def _meant(
+    tensor: torch.Tensor, slot: Slot, order: torch.Tensor | None, wanted: dict[QuantizedLinear, list[Form]]
+) -> torch.Tensor:
+    """What few bits stand for, in the order of the checkpoint; what stays whole as it is."""
+    if slot.linear not in wanted:
+        return tensor
+    rows = tensor.T if slot.transposed else tensor
+    if order is None:
+        order = torch.arange(len(rows))
+        order = torch.cat((order[::2], order[1::2])) if slot.in_turns else order
+    floats, first = torch.empty_like(rows), 0
+    for form in wanted[slot.linear]:
+        stop = max(first, min(form.stop - slot.start, len(rows)))
+        chosen = order[first:stop]
+        if len(chosen):
+            few = quantize(rows[chosen], form.bits, form.group_size, floats=form.floats)
+            floats[chosen] = few.dequantized()
+        first = stop
+    return (floats.T if slot.transposed else floats).contiguous()
