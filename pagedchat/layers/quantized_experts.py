@@ -1,4 +1,4 @@
-"""The experts of a mixture, each with products of its own, whose weights have few bits. Knows no file and no kernel."""
+"""The experts of a mixture, each with products of its own, whose weights have few bits. Knows no file."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,8 @@ from pagedchat.layers.experts import MixtureConfig, SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.quantized_linear import QuantizedLinear, Slot
 from pagedchat.layers.weights import Places
-from pagedchat.ops.experts.expert_weight import SeparateWeights, Tile
+from pagedchat.ops.cpu.product import Product
+from pagedchat.ops.experts.expert_weight import Tile
 
 
 class QuantizedExperts(nn.Module):
@@ -28,12 +29,12 @@ class QuantizedExperts(nn.Module):
         self._gate_up, self._down = SeparateLinears(self._into), SeparateLinears(self._out)
 
     @property
-    def gate_up(self) -> SeparateWeights:
+    def gate_up(self) -> "SeparateLinears":
         """See `ExpertProducts`."""
         return self._gate_up
 
     @property
-    def down(self) -> SeparateWeights:
+    def down(self) -> "SeparateLinears":
         """See `ExpertProducts`."""
         return self._down
 
@@ -62,6 +63,18 @@ class SeparateLinears:
     def __init__(self, linears: nn.ModuleList) -> None:
         self.linears = [linear for linear in linears if isinstance(linear, QuantizedLinear)]
         self.shape = torch.Size((len(linears), *self.linears[0].weight.shape))
+
+    @property
+    def kernel_products(self) -> list[Product]:
+        """What kernels multiply by, expert by expert.
+
+        Raises:
+            LookupError: torch does some of it, or a weight comes in several parts.
+        """
+        found = [linear.products for linear in self.linears]
+        if any(len(each) != 1 for each in found):
+            raise LookupError("an expert has no kernels, or several")
+        return [product for each in found for product in each]
 
     def products(self, rows: torch.Tensor, tiles: Sequence[Tile]) -> torch.Tensor:
         """See `SeparateWeights`."""

@@ -111,9 +111,7 @@ class CheckpointLayout:
             return {f"{layer}.{MERGED}.gate_up_proj": [*into], f"{layer}.{MERGED}.down_proj": [*out]}
         names = self.expert_names(layer, num_experts)
         return {
-            f"{layer}.{MERGED}.gate_up_proj": [
-                f"{name}.weight" for gate, up, _ in names for name in (gate, up)
-            ],
+            f"{layer}.{MERGED}.gate_up_proj": [f"{name}.weight" for gate, up, _ in names for name in (gate, up)],
             f"{layer}.{MERGED}.down_proj": [f"{down}.weight" for _, _, down in names],
             f"{layer}.{MERGED_ROUTER}": [f"{layer}.{self.router}.weight"],
         }

@@ -32,7 +32,9 @@ def test_a_token_gets_the_weighted_sum_of_its_experts(num_tokens: int, renormali
     likely = (rows @ layer.router.weight.T).softmax(dim=-1)
     kept = torch.where(likely >= likely.sort(dim=-1).values[:, -2:-1], likely, 0)
     weights = kept / kept.sum(dim=-1, keepdim=True) if renormalised else kept
-    each = torch.stack([gated(rows, *pair) for pair in zip(layer.experts.gate_up, layer.experts.down, strict=True)], dim=1)
+    each = torch.stack(
+        [gated(rows, *pair) for pair in zip(layer.experts.gate_up, layer.experts.down, strict=True)], dim=1
+    )
     torch.testing.assert_close(layer(rows), (weights[:, :, None] * each).sum(dim=1))
 
 

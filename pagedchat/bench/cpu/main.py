@@ -69,7 +69,7 @@ def _measure(args: argparse.Namespace, name: str) -> list[dict[str, object]]:
         weights = "" if args.quantize == "none" else f" in {args.quantize}"
         model = model_words(args.model, args.shape) + weights
         title = f"{model}, {chats}, {args.context} tokens, medians of {args.steps}"
-        show(render_table(title, _rows(runner, figures)))
+        show(render_table(title, _rows(runner, figures, num_chats * each)))
     return results
 
 
@@ -87,7 +87,12 @@ def _runner(args: argparse.Namespace, name: str) -> CpuModelRunner:
     )
     backend = TorchAttention(shape, max(args.batch) * per_chat, 0, _CPU)
     backend.cache.zero_()
-    return CpuModelRunner(model, backend, _CPU)
+    runner = CpuModelRunner(model, backend, _CPU)
+    if runner.step is None:
+        raise DeviceError(
+            f"{name} has no whole steps on a CPU: not all of its weights have kernels.", "Try --quantize int8."
+        )
+    return runner
 
 
 def _inputs(num_chats: int, each: int, context: int) -> BatchInputs:
@@ -138,15 +143,16 @@ def _by_kernel(runner: CpuModelRunner, num_rows: int, steps: int) -> dict[str, f
     return total
 
 
-def _rows(runner: CpuModelRunner, figures: dict[str, object]) -> list[Row]:
+def _rows(runner: CpuModelRunner, figures: dict[str, object], num_rows: int) -> list[Row]:
     step, kernels = runner.step, figures["kernels"]
     whole = figures["step"]
     assert step is not None  # noqa: S101 - `_figures` has run it
     assert isinstance(kernels, dict)  # noqa: S101
     assert isinstance(whole, float)  # noqa: S101
-    rate = step.weight_bytes() / whole / 1e6
+    weights = step.weight_bytes(num_rows) / 1e6
+    rate = weights / whole
     return [
-        Row("a step", f"{whole:.2f} ms", f"{step.weight_bytes() / 1e6:.0f} MB of weights at {rate:.1f} GB/s"),
+        Row("a step", f"{whole:.2f} ms", f"{weights:.0f} MB of weights at {rate:.1f} GB/s"),
         Row("the same for the most likely tokens alone", f"{figures['most likely tokens']:.2f} ms"),
         Row("the same through the modules", f"{figures['through the modules']:.2f} ms"),
         *(Row(f"  {name}", f"{ms:.2f} ms") for name, ms in kernels.items()),

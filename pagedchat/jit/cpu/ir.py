@@ -354,7 +354,8 @@ class Function:
         """The end of the function, which then stands in the module."""
         self.line("ret void" if result is None else f"ret {result.kind} {result.name}")
         inside = ", ".join(f"{kind} %{name}" for name, kind in self._parameters)
-        head = f"define {self._result} @{self.name}({inside}) nounwind {{"
+        # Without builtins no loop becomes a call of the C library's memset, which nothing here links with.
+        head = f'define {self._result} @{self.name}({inside}) nounwind "no-builtins" {{'
         self._module.add("\n".join([head, "entry:", *self._entry, *self._lines, "}"]))
 
     def _fresh(self) -> str:

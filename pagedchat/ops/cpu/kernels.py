@@ -21,6 +21,7 @@ from pagedchat.ops.cpu.heads import write_heads
 from pagedchat.ops.cpu.likely_columns import write_likely_columns
 from pagedchat.ops.cpu.long_product import write_long_product
 from pagedchat.ops.cpu.many_bytes_product import has_many_bytes, write_many_bytes_product
+from pagedchat.ops.cpu.mixture_kernels import write_expert_products, write_mixture
 from pagedchat.ops.cpu.prompt_attention import write_prompt_attention
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
 from pagedchat.ops.cpu.rows import write_rows
@@ -114,11 +115,13 @@ def module_texts(target: CpuTarget) -> list[str]:
         write_dense_product(products, target, element)
     for bits in (8, 4):
         for minimums in (False, True):
-            write_quantized_product(quantized, target, bits, minimums=minimums)
+            name = write_quantized_product(quantized, target, bits, minimums=minimums)
+            write_expert_products(quantized, name)
     write_rows(others, target)
     write_heads(others)
     write_attention(others)
     write_likely_columns(others)
+    write_mixture(others)
     texts = [str(products), str(quantized), str(others)]
     if has_prompts(target):
         many = Module()

@@ -38,14 +38,15 @@ chunk out of the next one of the same thread."""
 _LOW = 0x0F0F0F0F
 
 
-def write_quantized_product(module: Module, target: CpuTarget, bits: int, *, minimums: bool) -> None:
-    """`int8`, `int4`, `int8_min` or `int4_min`."""
+def write_quantized_product(module: Module, target: CpuTarget, bits: int, *, minimums: bool) -> str:
+    """`int8`, `int4`, `int8_min` or `int4_min`, which it returns."""
     most = 8 if target.has_wide_registers else 4
     counts = [count for count in ROW_COUNTS if count <= most]
     name = f"int{bits}_min" if minimums else f"int{bits}"
     for count in counts:
         _write_block(module, target, name, bits, count, minimums=minimums)
     write_row_blocks(module, name, counts, rows_at=6)
+    return name
 
 
 def zero_of(target: CpuTarget, bits: int) -> int:

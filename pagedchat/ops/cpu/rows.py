@@ -11,8 +11,8 @@ What they write:
   numbers of each, then the next four, and the scales and sums of a group.
 
 Arguments: rows (float32), output, width, elements of a row (of `rows`, of the output), weight and bias of a norm
-or 0 (float32), eps (float32 bits), group_size, scales, sums, rows that lie in blocks. A unit is a row of norms;
-else a run or a group of a row.
+or 0 (float32), eps (float32 bits), group_size, scales, sums, rows that lie in blocks; of "limited" gates the limit
+and the sharpness (float32 bits). A unit is a row of norms; else a run or a group of a row.
 
 In a block are 8 rows, for the products that multiply 8 together: of each the first 64 bytes, then the next 64 of
 each and so on. Groups have blocks of their own.
@@ -27,7 +27,16 @@ from pagedchat.ops.cpu.dense_tile import ROWS as BLOCK
 from pagedchat.ops.cpu.many_bytes_product import BLOCK as GROUPS_BLOCK
 from pagedchat.ops.cpu.many_bytes_product import has_many_bytes
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP
-from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, VECTOR_ACTIVATIONS, load_lanes, rounded
+from pagedchat.ops.cpu.vectors import (
+    FLOATS,
+    INTS,
+    LANES,
+    VECTOR_ACTIVATIONS,
+    load_lanes,
+    rounded,
+    smallest,
+    times_sigmoid,
+)
 
 NORMS = ("rms", "layer")
 _BLOCKS = "int8_blocks"
@@ -40,7 +49,7 @@ _Source = Callable[[Value, "Value | None"], Value]
 
 def write_rows(module: Module, target: CpuTarget) -> None:
     """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others; of "bf16" and "rounded" the one
-    that is for the processor."""
+    that is for the processor. Only experts have `limited_gated_int8`."""
     of_many = [_BLOCKS] if has_many_bytes(target) else []
     for sink in ("f32", bf16_element(target).name, "int8", *of_many):
         _write_parts(module, f"plain_{sink}", sink, _plain)
@@ -49,6 +58,7 @@ def write_rows(module: Module, target: CpuTarget) -> None:
             _write_parts(module, f"{name}_gated_{sink}", sink, _gated(name))
         for norm in NORMS:
             _write_norm(module, f"{norm}_{sink}", sink, norm)
+    _write_parts(module, "limited_gated_int8", "int8", _limited)
 
 
 class _Rows:
@@ -85,6 +95,20 @@ def _gated(name: str) -> Callable[[_Rows, Value], _Source]:
     return lambda rows, row: (
         lambda k, mask: function(rows.f, rows.load(row, k, mask)) * rows.load(row, k + rows.width, mask)
     )
+
+
+def _limited(rows: _Rows, row: Value) -> _Source:
+    """As `ops.experts.gate.Gate` has it where there is a limit."""
+    f = rows.f
+    limit, sharpness = (f.splat(argument(f, f.parameter("args"), i, FLOAT), LANES) for i in (12, 13))
+
+    def source(k: Value, mask: Value | None) -> Value:
+        gate = smallest(f, rows.load(row, k, mask), limit)
+        value = smallest(f, rows.load(row, k + rows.width, mask), limit)
+        value = f.choose(value < limit * -1.0, limit * -1.0, value, FLOATS)
+        return times_sigmoid(f, gate, gate * sharpness) * (value + 1.0)
+
+    return source
 
 
 def _write_parts(module: Module, name: str, sink: str, source: Callable[[_Rows, Value], _Source]) -> None:

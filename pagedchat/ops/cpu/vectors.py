@@ -157,19 +157,25 @@ def summed_by_lane(f: Function, vectors: list[Value]) -> list[Value]:
     return sums
 
 
-def _times_sigmoid(f: Function, x: Value, inside: Value) -> Value:
+def smallest(f: Function, x: Value, limit: Value) -> Value:
+    """The smaller one; not a number stays so."""
+    return f.choose(limit < x, limit, x, FLOATS)
+
+
+def times_sigmoid(f: Function, x: Value, inside: Value) -> Value:
+    """`x * sigmoid(inside)`."""
     return x / (exponential(f, inside * -1.0) + 1.0)
 
 
 def silu(f: Function, x: Value) -> Value:
     """`x * sigmoid(x)`."""
-    return _times_sigmoid(f, x, x)
+    return times_sigmoid(f, x, x)
 
 
 def gelu_tanh(f: Function, x: Value) -> Value:
     """`x / 2 * (1 + tanh(u))`, which is `x * sigmoid(2 u)`."""
     cube = x * x * x
-    return _times_sigmoid(f, x, f.fma(cube, f.constant(FLOATS, 0.044715), x) * (2 * sqrt(2 / pi)))
+    return times_sigmoid(f, x, f.fma(cube, f.constant(FLOATS, 0.044715), x) * (2 * sqrt(2 / pi)))
 
 
 def relu(f: Function, x: Value) -> Value:

@@ -70,8 +70,6 @@ def _is_plain(norm: NormConfig) -> bool:
 
 
 def _against_feed_forward(config: DecoderConfig) -> str:
-    if config.mixture is not None:
-        return "its feed-forward is a mixture of experts"
     if config.activation not in ACTIVATION_NAMES:
         return f"its feed-forward goes through {config.activation}"
     return ""

@@ -40,7 +40,7 @@ class CpuPrompts(CpuStep):
         super().__init__(kernels, model, caches, block_size, logits)
         if not kernels.has_prompts:
             raise LookupError("this processor has no kernels for attention of prompts")
-        products = [each for layer in self._layers for each in (*layer.qkv, *layer.out, *layer.up, *layer.down)]
+        products = [each for layer in self._layers for each in layer.large_products]
         for product in products:
             if words := product.objection_to_many(kernels):
                 raise LookupError(f"a weight is not for many rows, since {words}")

@@ -17,11 +17,14 @@ from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
 from pagedchat.ops.cpu.attention import MOST_QUERIES, MOST_TOGETHER
 from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.mixture import Mixed
 from pagedchat.ops.cpu.product import ProductInputs, RowNorm, Rows, float_bits, product_jobs
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.layer_parts import (
     ALL_TOKENS,
+    FeedForwardParts,
     LayerParts,
+    MixtureParts,
     Products,
     layers_of,
     norm_of,
@@ -29,6 +32,7 @@ from pagedchat.runtime.cpu.layer_parts import (
     products_of,
 )
 from pagedchat.runtime.cpu.likeliest import Likeliest, LikeliestTokens, objection_to
+from pagedchat.runtime.cpu.mixture_rooms import MixtureRooms
 from pagedchat.runtime.loading.device import available_memory
 
 PART_TOKENS = 1024
@@ -96,13 +100,14 @@ class CpuStep:
         """For as many rows, at least as many as have logits; programs have its addresses."""
         config, heads = self._model.config, self._model.config.heads
         self._most_rows = most_rows
-        up = max(sum(each.out_features for each in layer.up) for layer in self._layers)
-        widest = max(config.hidden_size, heads.query_width, config.ffn_size)
+        up = max(layer.widest_middle for layer in self._layers)
+        widest = max(layer.widest for layer in self._layers)
         self._hidden = torch.empty(most_rows, config.hidden_size)
         self._qkv = torch.empty(most_rows, heads.query_width + 2 * heads.kv_width)
         self._attended = torch.empty(most_rows, heads.query_width)
         self._middle = torch.empty(most_rows, up)
         self._inputs = ProductInputs.for_rows(most_rows, widest)
+        self._mixtures = MixtureRooms(most_rows, [layer.feed_forward for layer in self._layers])
         self._turns = [torch.empty(most_rows * 2 * len(rotary.frequencies)) for rotary in self._rotaries]
         self._slots = torch.zeros(most_rows, dtype=torch.int64)
         self._programs.clear()
@@ -219,10 +224,9 @@ class CpuStep:
     def _head_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         return self._product_jobs("head", self._head, self._hidden, self._logits, num_rows, norm=self._final_norm)
 
-    def weight_bytes(self) -> int:
-        """That a step reads, the table of the tokens' vectors left out."""
-        weights = [each for layer in self._layers for each in (layer.qkv, layer.out, layer.up, layer.down)]
-        return sum(product.nbytes for products in (*weights, self._head) for product in products)
+    def weight_bytes(self, num_rows: int) -> int:
+        """That a step of so many rows reads, at most, the table of the tokens' vectors left out."""
+        return sum(each.nbytes for each in self._head) + sum(each.weight_bytes(num_rows) for each in self._layers)
 
     def _attention_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         norm = layer.attention_norm
@@ -234,12 +238,37 @@ class CpuStep:
         ]
 
     def _feed_forward_jobs(self, layer: LayerParts, num_rows: int) -> list[tuple[str, Job]]:
+        parts, norm = layer.feed_forward, layer.mlp_norm
+        if isinstance(parts, MixtureParts):
+            return self._mixture_jobs(parts, norm, num_rows)
+        return self._up_and_down_jobs(parts, norm, self._hidden, num_rows, adds=True)
+
+    def _up_and_down_jobs(
+        self, parts: FeedForwardParts, norm: RowNorm, output: torch.Tensor, num_rows: int, *, adds: bool
+    ) -> list[tuple[str, Job]]:
         return [
-            *self._product_jobs("up", layer.up, self._hidden, self._middle, num_rows, norm=layer.mlp_norm),
+            *self._product_jobs("up", parts.up, self._hidden, self._middle, num_rows, norm=norm),
             *self._product_jobs(
-                "down", layer.down, self._middle, self._hidden, num_rows, source=layer.activation, adds=True
+                "down", parts.down, self._middle, output, num_rows, source=parts.activation, adds=adds
             ),
         ]
+
+    def _mixture_jobs(self, parts: MixtureParts, norm: RowNorm, num_rows: int) -> list[tuple[str, Job]]:
+        """What is added to the rows comes last: until then all of it reads them."""
+        rooms, hidden = self._mixtures, self._hidden
+        memory = rooms.of(parts)
+        jobs = self._product_jobs("router", parts.router, hidden, memory.logits, num_rows, norm=norm)
+        shared = logits = 0
+        if parts.shared is not None:
+            shared = rooms.shared.data_ptr()
+            jobs += self._up_and_down_jobs(parts.shared, norm, rooms.shared, num_rows, adds=False)
+        if parts.shared_gate:
+            logits = rooms.shared_logits.data_ptr()
+            jobs += self._product_jobs(
+                "gate of the shared expert", parts.shared_gate, hidden, rooms.shared_logits, num_rows, norm=norm
+            )
+        mixed = Mixed(_rows(hidden), adds=True, shared=shared, shared_logits=logits)
+        return jobs + parts.experts.jobs(self._kernels, memory, _rows(hidden), num_rows, mixed, norm=norm)
 
     def _product_jobs(
         self,

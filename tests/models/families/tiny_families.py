@@ -196,6 +196,9 @@ def wide_config(name: str) -> Any:
     for field in {config.attribute_map.get(name, name) for name in _MIDDLES}:
         if hasattr(config, field):
             setattr(config, field, 1536)
+    for field in ("moe_intermediate_size", "shared_expert_intermediate_size"):
+        if hasattr(config, field):
+            setattr(config, field, 96)
     if "head_dim" in vars(config):
         config.head_dim = 64
     if config.model_type == "granite":

@@ -67,7 +67,9 @@ def last_logits(model: Decoder, prompts: list[list[int]], *, whole: bool) -> tor
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["llama", "qwen2", "opt", "gpt2", "gemma"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen2", "opt", "gpt2", "gemma", "mixtral", "qwen2_moe", "qwen2_moe_some_sparse", "qwen3_moe"]
+)
 def test_whole_steps_are_what_the_modules_say(name: str, form: Quantization, tmp_path: Path) -> None:
     model = decoder(saved(tmp_path, name), form)
     assert len(products_of(model.layers[0].attention.qkv)) == (2 if form == "int4" else 1)
@@ -77,11 +79,13 @@ def test_whole_steps_are_what_the_modules_say(name: str, form: Quantization, tmp
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("name", "whole"), [("qwen2", True), ("qwen2", False), ("qwen2_moe", True), ("mixtral", True)]
+)
 def test_a_text_is_the_same_alone_and_among_seven_others_bit_for_bit(
-    form: Quantization, tmp_path: Path, *, whole: bool
+    name: str, form: Quantization, tmp_path: Path, *, whole: bool
 ) -> None:
-    model = decoder(saved(tmp_path, "qwen2"), form)
+    model = decoder(saved(tmp_path, name), form)
     prompts = [TOKENS[i : i + 5 + 3 * i] for i in range(8)]
     together, alone = (last_logits(model, some, whole=whole) for some in (prompts, prompts[3:4]))
     if whole:

@@ -68,8 +68,13 @@ def heard(
     return logits
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["llama", "qwen2", "opt", "mistral", "qwen3"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, form) for name in ("llama", "qwen2", "opt", "mistral", "qwen3") for form in FORMS),
+        *((name, form) for name in ("mixtral", "qwen2_moe", "qwen3_moe") for form in ("int8", "int4")),
+    ],
+)
 def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) -> None:
     model = decoder(saved(tmp_path, name), form)
     texts = [TEXT, TOKENS[:1], TOKENS[:20], TOKENS[7:45]]
@@ -84,9 +89,14 @@ def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) 
     assert (off < (0.05 if form == "bf16" else 0.03) * said[False].float().norm(dim=1)).all()
 
 
-@pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
-def test_pieces_and_company_change_no_bit(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = decoder(saved(tmp_path, "qwen2"), form)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("qwen2", "bf16"), ("qwen2", "int8"), ("qwen2", "int4"), ("qwen2_moe", "int8"), ("mixtral", "int4")],
+)
+def test_pieces_and_company_change_no_bit(
+    name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = decoder(saved(tmp_path, name), form)
     whole = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), [TEXT])[0]
     monkeypatch.setattr(prompts_module, "ROWS_AT_ONCE", 37)
     others = [TEXT[5:40], TEXT[3:9], TEXT]

@@ -35,7 +35,6 @@ OTHERS = {
     "gemma2": "norms do not come before",
     "gpt_neox": "start from the same rows",
     "olmoe": "have a bound",
-    "mixtral": "mixture of experts",
 }
 """Some that are not, and why."""
 TOKENS = [(11 * i) % 290 + 3 for i in range(50)]
@@ -91,6 +90,10 @@ def test_other_models_go_through_their_modules(name: str, tmp_path: Path) -> Non
     model = decoder(saved(tmp_path, name))
     assert OTHERS[name] in objection_to(model.config, torch.float32)
     assert runner_of(model).step is None
+
+
+def test_experts_in_float32_go_through_their_modules(tmp_path: Path) -> None:
+    assert runner_of(decoder(saved(tmp_path, "mixtral"))).step is None
 
 
 @pytest.mark.parametrize("name", ["llama", "opt", "qwen3"])
