@@ -20,7 +20,9 @@ head_dim, block_size, ids in a row of the block tables, elements from a row's qu
 that a token sees, parts, tokens of a part, num_rows, what was largest and the sums of the weights of parts
 (float32 [2, parts, num_rows, num_heads], written where there are several; the output is then [parts, num_rows,
 num_heads, head_dim]), runs of rows (int64 [num_runs, 2]: the first one, how many; with a window that does not show
-everything no more than one), and for a cache of bytes those of a page and where its scales begin.
+everything no more than one), for a cache of bytes those of a page and where its scales begin, else zeros, and sinks
+(float32 [num_heads]) or 0: a score that each query of a head has besides, of a token without a value (Xiao et al.
+2023, arXiv 2309.17453, as gpt-oss learns it).
 """
 
 from pagedchat.jit.cpu.ir import FLOAT, I1, I8, I16, I64, PTR, Function, Module, Value, Variable, vector
@@ -84,6 +86,16 @@ def _write_merge(module: Module) -> None:
     f.finish()
 
 
+def first_score(f: Function, sinks: Value, head: Value, has_sink: Value) -> tuple[Value, Value]:
+    """The largest score of a query and the sum of weights beside it, before any key: those of its sink, if it has
+    one, else nothing."""
+    largest, total = f.variable(FLOAT, _LOWEST), f.variable(FLOAT, 0.0)
+    with f.when(sinks.differs(0) & has_sink):
+        largest.value = f.load(FLOAT, f.at(f.convert("inttoptr", sinks, PTR), head, FLOAT), aligned=4)
+        total.value = 1.0
+    return largest.value, total.value
+
+
 class _Attention:
     def __init__(self, f: Function, element: str) -> None:
         args = f.parameter("args")
@@ -101,6 +113,7 @@ class _Attention:
             sizes = (self._block_size, self._num_kv_heads, self._head_dim)
             self._pages = BytePages(*sizes, argument(f, args, 18), argument(f, args, 19))
             self._scale_places = f.buffer(I64, LANES)
+        self._sinks = argument(f, args, 20)
         self._shared = self._num_heads // self._num_kv_heads
         self._starts, self._ends, self._heads = (f.buffer(I64, MOST_QUERIES) for _ in range(3))
         self._largest, self._total = (f.buffer(FLOAT, MOST_QUERIES) for _ in range(2))
@@ -139,7 +152,7 @@ class _Attention:
         return f.load(I64, f.at(self._lens, row, I64), aligned=8)
 
     def _begin(self, query: Value, row: Value, head: Value, part: Value, ends: Value) -> None:
-        """Where it is, where its result goes, and nothing of that."""
+        """Where it is, where its result goes, and nothing of that; the first part has the sink."""
         f = self._f
         length = self._length(row)
         place = (part * self._num_rows + row) * self._num_heads + head
@@ -147,8 +160,9 @@ class _Attention:
         end = f.choose(ends < length, ends, length, I64)
         for kept, number in ((self._starts, start), (self._ends, end), (self._heads, place)):
             f.store(number, f.at(kept, query, I64), aligned=8)
-        f.store(f.constant(FLOAT, _LOWEST), f.at(self._largest, query, FLOAT), aligned=4)
-        f.store(f.constant(FLOAT, 0.0), f.at(self._total, query, FLOAT), aligned=4)
+        largest, total = first_score(f, self._sinks, head, part.equals(0))
+        f.store(largest, f.at(self._largest, query, FLOAT), aligned=4)
+        f.store(total, f.at(self._total, query, FLOAT), aligned=4)
         output = self._output_of(query)
         with f.loop(0, self._head_dim, LANES) as k:
             f.store(f.constant(FLOATS, 0.0), f.at(output, k, FLOAT), aligned=4)

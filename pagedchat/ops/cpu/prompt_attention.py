@@ -9,14 +9,14 @@ narrow. Keys are taken from a multiple of 48 on: how a prompt is cut into steps 
 Arguments: queries (float32, already scaled), output (float32 [num_rows, num_heads, head_dim]), key cache, value
 cache, block tables (int64), tiles (int64 [num_tiles, 4]: first row, rows, row of the block tables, position of
 the first token), num_heads, num_kv_heads, head_dim, block_size, ids in a row of the block tables, elements from
-a row's queries to the next one's, tokens that a token sees.
+a row's queries to the next one's, tokens that a token sees, sinks as `attention` has them or 0.
 """
 
 from typing import NamedTuple
 
-from pagedchat.jit.cpu.ir import FLOAT, I16, I64, PTR, Function, Module, Value, Variable, vector
+from pagedchat.jit.cpu.ir import FLOAT, I1, I16, I64, PTR, Function, Module, Value, Variable, vector
 from pagedchat.jit.cpu.target import CpuTarget
-from pagedchat.ops.cpu.attention import WIDEST_HEAD
+from pagedchat.ops.cpu.attention import WIDEST_HEAD, first_score
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, transposed
@@ -70,6 +70,7 @@ class _Attention:
             argument(f, args, i) for i in (6, 7, 8, 9)
         )
         self._table_stride, self._query_stride, self._window = (argument(f, args, i) for i in (10, 11, 12))
+        self._sinks = argument(f, args, 13)
         self._shared = self._num_heads // self._num_kv_heads
         self._near_keys, self._near_values = (f.buffer(FLOAT, _KEYS * WIDEST_HEAD) for _ in range(2))
         self._results = f.buffer(FLOAT, QUERIES * WIDEST_HEAD)
@@ -105,8 +106,9 @@ class _Attention:
             start = (row + its_row) * self._query_stride + (first_head + head) * self._head_dim
             f.store(start, f.at(self._starts, i, I64), aligned=8)
             f.store(position + its_row, f.at(self._positions, i, I64), aligned=8)
-            f.store(f.constant(FLOAT, _LOWEST), f.at(self._largest, i, FLOAT), aligned=4)
-            f.store(f.constant(FLOAT, 0.0), f.at(self._totals, i, FLOAT), aligned=4)
+            largest, total = first_score(f, self._sinks, first_head + head, f.constant(I1, 1))
+            f.store(largest, f.at(self._largest, i, FLOAT), aligned=4)
+            f.store(total, f.at(self._totals, i, FLOAT), aligned=4)
             with f.loop(0, self._head_dim, LANES) as k:
                 f.store(f.constant(FLOATS, 0.0), f.at(self._results, i * WIDEST_HEAD + k, FLOAT), aligned=64)
 

@@ -52,12 +52,17 @@ class LayerParts(NamedTuple):
     attention_norm: RowNorm
     qkv: Products
     head_norms: tuple[RowNorm, RowNorm] | None
+    """Of queries and of keys, head by head."""
+    width_norms: tuple[RowNorm, RowNorm] | None
+    """The same of all heads together."""
     out: Products
     mlp_norm: RowNorm
     feed_forward: FeedForwardParts | MixtureParts
     turned_by: int | None
     window: int
     scale: float
+    sinks: torch.Tensor | None
+    """float32 `[num_heads]`."""
 
     @property
     def large_products(self) -> Products:
@@ -114,16 +119,19 @@ def parts_of(model: Decoder, index: int, layer: DecoderLayer) -> LayerParts:
     assert layer.attention_norm is not None  # noqa: S101 - norms come before each half
     assert layer.mlp_norm is not None  # noqa: S101
     window = config.windows[index]
+    over_width = config.qk_norm is not None and config.qk_norm.over == "width"
     return LayerParts(
         attention_norm=norm_of(layer.attention_norm),
         qkv=products_of(attention.qkv),
-        head_norms=_head_norms(attention),
+        head_norms=None if over_width else _norms_of_heads(attention),
+        width_norms=_norms_of_heads(attention) if over_width else None,
         out=products_of(attention.out),
         mlp_norm=norm_of(layer.mlp_norm),
         feed_forward=_mixture(mlp) if isinstance(mlp, SparseMlp) else _feed_forward(mlp),
         turned_by=model.turned_by[index],
         window=ALL_TOKENS if window is None else window,
         scale=attention.scores.scale,
+        sinks=None if attention.sinks is None else attention.sinks.detach().float().contiguous(),
     )
 
 
@@ -152,7 +160,7 @@ def _mixture(mixture: SparseMlp) -> MixtureParts:
     )
 
 
-def _head_norms(attention: Attention) -> tuple[RowNorm, RowNorm] | None:
+def _norms_of_heads(attention: Attention) -> tuple[RowNorm, RowNorm] | None:
     if attention.q_norm is None or attention.k_norm is None:
         return None
     return norm_of(attention.q_norm), norm_of(attention.k_norm)

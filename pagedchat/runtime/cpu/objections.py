@@ -7,6 +7,7 @@ import torch
 from pagedchat.layers.norms import NormConfig
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.ops.cpu.attention import MOST_QUERIES, WIDEST_HEAD
+from pagedchat.ops.cpu.dense_elements import RUN
 from pagedchat.ops.cpu.vectors import LANES, VECTOR_ACTIVATIONS
 
 ACTIVATION_NAMES = {
@@ -47,8 +48,6 @@ def _against_attention(config: DecoderConfig) -> str:
         return "its scores have a soft cap"
     if config.alibi is not None:
         return "its scores fall with the distance of a key"
-    if config.sinks:
-        return "its heads have sinks"
     return "its queries, keys and values have a bound" if config.qkv_clip is not None else ""
 
 
@@ -60,8 +59,10 @@ def _against_heads(config: DecoderConfig) -> str:
         return f"its heads are {heads.head_dim} wide, more than {WIDEST_HEAD}"
     if heads.num_heads > MOST_QUERIES * heads.num_kv_heads:
         return f"more than {MOST_QUERIES} of its query heads share a KV head"
-    if config.qk_norm is not None and (config.qk_norm.over != "head" or not _is_plain(config.qk_norm.norm)):
-        return "its queries and keys are normed, and not as Qwen3's"
+    if config.qk_norm is not None and (config.qk_norm.over == "each head" or not _is_plain(config.qk_norm.norm)):
+        return "its queries and keys are normed, and not as Qwen3's or OLMoE's"
+    if config.qk_norm is not None and config.qk_norm.over == "width" and heads.kv_width % RUN:
+        return f"its keys are normed together and {heads.kv_width} wide, no multiple of {RUN}"
     return ""
 
 

@@ -16,7 +16,7 @@ from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.prompt_attention import QUERIES
 from pagedchat.runtime.attention.backend import AttentionBatch
 from pagedchat.runtime.cpu.layer_parts import LayerParts
-from pagedchat.runtime.cpu.step import Caches, CpuStep, cache_name
+from pagedchat.runtime.cpu.step import Caches, CpuStep, address_of, cache_name
 
 ROWS_AT_ONCE = 256
 """That go through the layers together: weights are read once for them, and what is between layers stays small.
@@ -108,7 +108,8 @@ class CpuPrompts(CpuStep):
     def _attend_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
         """Tiles take the place of lengths."""
         address = self._kernels.address(f"prompt_attention_{cache_name(caches.key)}")
-        arguments = self._attention_arguments(layer, caches, self._attended, self._tiles)
+        shared = self._attention_arguments(layer, caches, self._attended, self._tiles)
+        arguments = (*shared, address_of(layer.sinks))
         return [("attention", Job(address, self._num_tiles * self._model.config.heads.num_kv_heads, 1, arguments))]
 
 

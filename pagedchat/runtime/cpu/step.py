@@ -16,6 +16,7 @@ from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.models.decoder import Decoder
 from pagedchat.ops.cache.byte_cache import elements_bytes, is_byte_cache
 from pagedchat.ops.cpu.attention import MOST_QUERIES, MOST_TOGETHER
+from pagedchat.ops.cpu.dense_elements import RUN
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.mixture import Mixed
 from pagedchat.ops.cpu.product import ProductInputs, RowNorm, Rows, float_bits, product_jobs
@@ -232,6 +233,7 @@ class CpuStep:
         norm = layer.attention_norm
         return [
             *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
+            *self._norm_jobs(layer, num_rows),
             ("heads into the cache", self._heads_job(layer, caches, num_rows)),
             *self._attend_jobs(layer, caches, num_rows),
             *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
@@ -288,6 +290,16 @@ class CpuStep:
         )  # fmt: skip
         return [(f"input of {name}" if makes_inputs else name, job) for makes_inputs, job in jobs]
 
+    def _norm_jobs(self, layer: LayerParts, num_rows: int) -> list[tuple[str, Job]]:
+        """All queries of a row by one norm, where they are, and all keys by another."""
+        jobs, place, stride = [], self._qkv.data_ptr(), self._qkv.shape[1]
+        for norm in layer.width_norms or ():
+            width = len(norm.weight)
+            arguments = (place, place, width, stride, stride, norm.weight.data_ptr(), 0, float_bits(norm.eps), RUN)
+            jobs.append(("heads normed", Job(self._kernels.address(f"{norm.kind}_f32"), num_rows, 1, arguments)))
+            place += self._qkv.itemsize * width
+        return jobs
+
     def _heads_job(self, layer: LayerParts, caches: Caches, num_rows: int) -> Job:
         heads, turned_by = self._model.config.heads, layer.turned_by
         turns = None if turned_by is None else self._turns[turned_by]
@@ -311,7 +323,7 @@ class CpuStep:
         arguments = (
             *self._attention_arguments(layer, caches, output, self._lens),
             parts, ALL_TOKENS if parts == 1 else PART_TOKENS, num_rows, self._statistics.data_ptr(),
-            self._runs.data_ptr(), *caches.page_arguments,
+            self._runs.data_ptr(), *(caches.page_arguments or (0, 0)), address_of(layer.sinks),
         )  # fmt: skip
         address = self._kernels.address(f"attention_{cache_name(caches.key)}")
         attend = Job(address, self._attend_units(), 1, arguments)
@@ -360,6 +372,11 @@ def runs_of(tables: list[list[int]], lengths: list[int], most: int) -> list[tupl
         runs.append((first, row - first))
         first = row
     return runs
+
+
+def address_of(tensor: torch.Tensor | None) -> int:
+    """0: there is none."""
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def cache_name(cache: torch.Tensor) -> str:

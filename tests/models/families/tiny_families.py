@@ -159,6 +159,7 @@ CONFIGS: dict[str, Any] = {
         **_GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, attention_bias=False,
         layer_types=["full_attention", "sliding_attention"], sliding_window=5, **bounds(swiglu_alpha=1.2),
     ),
+    "olmoe_no_bounds": OlmoeConfig(**_GROUPED, num_experts=6, num_experts_per_tok=2),
 }  # fmt: skip
 SLOPES_TWICE = ("falcon_slopes", "falcon_slopes_parallel")
 """Of these the eager attention of transformers adds the slopes in its mask and once more."""

@@ -25,6 +25,7 @@ def elements(dtype: torch.dtype) -> str:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize(("block_size", "part"), [(4, None), (16, None), (4, 32), (16, 10)])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim", "lens", "window"), CASES)
 def test_attention_over_blocks(
@@ -36,9 +37,11 @@ def test_attention_over_blocks(
     window: int | None,
     block_size: int,
     part: int | None,
+    has_sinks: bool,
     dtype: torch.dtype,
 ) -> None:
     torch.manual_seed(sum(lens))
+    sinks = torch.linspace(-3, 12, num_heads)
     num_blocks = [-(-length // block_size) for length in lens]
     ids = torch.randperm(sum(num_blocks) + 3)
     cache = torch.full((2, len(ids), block_size, num_kv_heads, head_dim), float("nan")).to(dtype)
@@ -58,7 +61,9 @@ def test_attention_over_blocks(
             side[seen].double().repeat_interleave(num_heads // num_kv_heads, dim=1) for side in (keys, values)
         )
         scores = torch.einsum("hd,thd->ht", query[row, :num_heads].double(), keys)
-        expected.append(torch.einsum("ht,thd->hd", scores.softmax(dim=1), values))
+        if has_sinks:
+            scores = torch.cat((scores, sinks[:, None].double()), dim=1)
+        expected.append(torch.einsum("ht,thd->hd", scores.softmax(dim=1)[:, : len(values)], values))
     lengths, runs = torch.tensor(lens), torch.tensor([[row, 1] for row in range(len(lens))])
     parts, num_units = 1 if part is None else -(-max(lens) // part), len(lens) * num_heads
     of_parts, statistics = torch.full((parts, *output.shape), float("nan")), torch.empty(2, parts, num_units)
@@ -66,7 +71,7 @@ def test_attention_over_blocks(
         query.data_ptr(), (output if parts == 1 else of_parts).data_ptr(), cache[0].data_ptr(), cache[1].data_ptr(),
         tables.data_ptr(), lengths.data_ptr(), num_heads, num_kv_heads, head_dim, block_size, tables.shape[1],
         query[0].numel(), window or 1 << 62, parts, part or 1 << 62, len(lens), statistics.data_ptr(),
-        runs.data_ptr(),
+        runs.data_ptr(), 0, 0, sinks.data_ptr() if has_sinks else 0,
     ]  # fmt: skip
     jobs = [Job(kernels.address(f"attention_{elements(dtype)}"), len(lens) * num_kv_heads * parts, 1, arguments)]
     if parts > 1:

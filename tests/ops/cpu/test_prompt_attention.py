@@ -30,6 +30,7 @@ class Text:
         shape = (num_blocks + 3, self.block_size, kv_heads, head_dim)
         self.keys, self.values = (torch.randn(shape).to(dtype) for _ in range(2))
         self.rows = torch.randn(length, heads + 2 * kv_heads, head_dim)
+        self.sinks: torch.Tensor | None = None
 
     def attended(self, kernels: CpuKernels, element: str, start: int, stop: int, window: int) -> torch.Tensor:
         """Of the tokens from one to before another."""
@@ -41,7 +42,7 @@ class Text:
         arguments = (
             rows.data_ptr(), output.data_ptr(), self.keys.data_ptr(), self.values.data_ptr(), self.table.data_ptr(),
             tiles.data_ptr(), self.heads, self.kv_heads, rows.shape[2], self.block_size, len(self.table),
-            rows[0].numel(), window,
+            rows[0].numel(), window, 0 if self.sinks is None else self.sinks.data_ptr(),
         )  # fmt: skip
         name = f"prompt_attention_{element}"
         Program(kernels.pool, [Job(kernels.address(name), len(tiles) * self.kv_heads, 1, arguments)]).run()
@@ -56,7 +57,11 @@ class Text:
         scores = torch.einsum("qhd,khd->hqk", self.rows[start:stop, : self.heads].double(), keys)
         queries, tokens = torch.arange(start, stop)[:, None], torch.arange(stop)[None]
         hidden = (tokens > queries) | (tokens <= queries - window)
-        return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), values)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        if self.sinks is not None:
+            sinks = self.sinks.double()[:, None, None].expand(-1, stop - start, 1)
+            scores = torch.cat((scores, sinks), dim=-1)
+        return torch.einsum("hqk,khd->qhd", scores.softmax(-1)[..., :stop], values)
 
 
 @pytest.fixture
@@ -67,11 +72,14 @@ def able(kernels: CpuKernels) -> CpuKernels:
 
 
 @pytest.mark.parametrize("element", TYPES)
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "before", "tokens", "window"), SHAPES)
 def test_attention_is_within_rounding(
-    able: CpuKernels, heads: int, kv_heads: int, head_dim: int, before: int, tokens: int, window: int, element: str
-) -> None:
+    able: CpuKernels, heads: int, kv_heads: int, head_dim: int, before: int, tokens: int, window: int,
+    has_sinks: bool, element: str,
+) -> None:  # fmt: skip
     text = Text(heads, kv_heads, head_dim, before + tokens, TYPES[element])
+    text.sinks = torch.linspace(-3, 12, heads) if has_sinks else None
     result = text.attended(able, element, before, before + tokens, window)
     exact = text.exact(before, before + tokens, window)
     # A score is off by its products' rounding, which is a factor of its weight; values are some units large.

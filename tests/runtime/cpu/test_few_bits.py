@@ -23,6 +23,9 @@ from tests.runtime.drive import Driver
 
 CPU = torch.device("cpu")
 FORMS: list[Quantization] = ["int8", "int4"]
+MIXTURES = [
+    "mixtral", "qwen2_moe", "qwen2_moe_some_sparse", "qwen3_moe", "olmoe_no_bounds", "gpt_oss", "gpt_oss_no_biases"
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,9 +70,7 @@ def last_logits(model: Decoder, prompts: list[list[int]], *, whole: bool) -> tor
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "name", ["llama", "qwen2", "opt", "gpt2", "gemma", "mixtral", "qwen2_moe", "qwen2_moe_some_sparse", "qwen3_moe"]
-)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "opt", "gpt2", "gemma", *MIXTURES])
 def test_whole_steps_are_what_the_modules_say(name: str, form: Quantization, tmp_path: Path) -> None:
     model = decoder(saved(tmp_path, name), form)
     assert len(products_of(model.layers[0].attention.qkv)) == (2 if form == "int4" else 1)
@@ -80,7 +81,7 @@ def test_whole_steps_are_what_the_modules_say(name: str, form: Quantization, tmp
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("name", "whole"), [("qwen2", True), ("qwen2", False), ("qwen2_moe", True), ("mixtral", True)]
+    ("name", "whole"), [("qwen2", True), ("qwen2", False), ("qwen2_moe", True), ("gpt_oss", True)]
 )
 def test_a_text_is_the_same_alone_and_among_seven_others_bit_for_bit(
     name: str, form: Quantization, tmp_path: Path, *, whole: bool

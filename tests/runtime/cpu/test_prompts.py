@@ -14,6 +14,7 @@ from pagedchat.runtime.cpu import prompts as prompts_module
 from pagedchat.runtime.cpu import step as step_module
 from pagedchat.runtime.cpu.runner import CpuModelRunner
 from pagedchat.runtime.step.batch_inputs import BatchInputs
+from tests.runtime.cpu.test_few_bits import MIXTURES
 from tests.runtime.cpu.test_step import TOKENS, runner_of, saved
 from tests.runtime.drive import Driver
 
@@ -72,7 +73,7 @@ def heard(
     ("name", "form"),
     [
         *((name, form) for name in ("llama", "qwen2", "opt", "mistral", "qwen3") for form in FORMS),
-        *((name, form) for name in ("mixtral", "qwen2_moe", "qwen3_moe") for form in ("int8", "int4")),
+        *((name, form) for name in MIXTURES for form in ("int8", "int4")),
     ],
 )
 def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_prompts_are_what_the_modules_say(name: str, form: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("qwen2", "bf16"), ("qwen2", "int8"), ("qwen2", "int4"), ("qwen2_moe", "int8"), ("mixtral", "int4")],
+    [("qwen2", "bf16"), ("qwen2", "int8"), ("qwen2", "int4"), ("qwen2_moe", "int8"), ("gpt_oss", "int4")],
 )
 def test_pieces_and_company_change_no_bit(
     name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
