@@ -9,6 +9,7 @@ import torch
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.quantized.forms import Form
 from pagedchat.ops.common.pages import FilePages
+from pagedchat.ops.cpu.four_bits import FitFourBits
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.packing import PackedWeight, empty_packed, takes_groups_of
 from pagedchat.ops.quantized.quantize import ROWS_TOGETHER, quantize, quantize_rows
@@ -33,6 +34,7 @@ class Quantising:
         kernels: CpuKernels | None,
     ) -> None:
         self._forms, self._starts, self._kernels = forms, starts, kernels
+        self._four_bits = None if kernels is None else FitFourBits(kernels.address("fit_4_bits"))
         self._pages = FilePages()
         self._begun: dict[tuple[QuantizedLinear, int], tuple[PackedWeight, int]] = {}
         """By product and first row: of a form, and how many of its rows are missing."""
@@ -57,8 +59,12 @@ class Quantising:
     def _add(self, linear: QuantizedLinear, span: range, form: Form, first: int, rows: torch.Tensor) -> None:
         """Rows of one form, which is that of a span of rows."""
         kernels, forgetting = self._kernels, _Forgetting(self._pages)
+        four_bits = self._four_bits if takes_groups_of(form.group_size) else None
         if kernels is None or not self._is_of_tiles(linear, span, form):
-            linear.fill(first, quantize(rows, form.bits, form.group_size, forgetting.done, floats=form.floats))
+            few = quantize(
+                rows, form.bits, form.group_size, forgetting.done, floats=form.floats, four_bits=four_bits
+            )
+            linear.fill(first, few)
             return
         packed, missing = self._begun.pop((linear, span.start), (None, len(span)))
         if packed is None:
@@ -68,8 +74,9 @@ class Quantising:
             )  # fmt: skip
         target, offset = packed, first - span.start
         quantize_rows(
-            rows, form.bits, form.group_size, lambda at, few: target.write(offset + at, few), forgetting.done
-        )
+            rows, form.bits, form.group_size, lambda at, few: target.write(offset + at, few), forgetting.done,
+            four_bits=four_bits,
+        )  # fmt: skip
         if missing == len(rows):
             linear.fill(span.start, packed)
         else:

@@ -16,7 +16,8 @@ from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.quantized.packing import OTHER_FILE, Packing
 from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.quantized.quantize import pack, quantize
-from pagedchat.ops.quantized.weight import FP8, ZERO_OF_4_BITS, QuantizedWeight
+from pagedchat.ops.quantized.steps import ZERO_OF_4_BITS
+from pagedchat.ops.quantized.weight import FP8, QuantizedWeight
 
 FloatsAs = Literal["floats", "int8", "fp8"]
 """What 8-bit floats become: floats, 8-bit integers, or what they are."""

@@ -17,6 +17,7 @@ from pagedchat.jit.cpu.threads import num_compute_threads
 from pagedchat.ops.cpu.attention import write_attention
 from pagedchat.ops.cpu.dense_elements import DenseElement, bf16_element
 from pagedchat.ops.cpu.dense_product import write_dense_product
+from pagedchat.ops.cpu.fit_4_bits import write_fit_4_bits
 from pagedchat.ops.cpu.heads import write_heads
 from pagedchat.ops.cpu.likely_columns import write_likely_columns
 from pagedchat.ops.cpu.long_product import write_long_product
@@ -122,6 +123,7 @@ def module_texts(target: CpuTarget) -> list[str]:
     write_attention(others)
     write_likely_columns(others)
     write_mixture(others)
+    write_fit_4_bits(others)
     texts = [str(products), str(quantized), str(others)]
     if has_prompts(target):
         many = Module()

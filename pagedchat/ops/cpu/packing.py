@@ -8,7 +8,8 @@ import torch
 
 from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.cpu.quantized_product import LONGEST_GROUP, PIECE, TILE
-from pagedchat.ops.quantized.weight import ZERO_OF_4_BITS, QuantizedWeight
+from pagedchat.ops.quantized.steps import ZERO_OF_4_BITS
+from pagedchat.ops.quantized.weight import QuantizedWeight
 
 _GROUP_SIZES = (64, 32, 16)
 """What a group that is too long is cut into, each part with the same scale: inputs have a scale for each."""

@@ -13,23 +13,24 @@ from collections.abc import Callable
 import torch
 
 from pagedchat.ops.common.in_threads import in_threads
-from pagedchat.ops.quantized.weight import FP8, ZERO_OF_4_BITS, QuantizedWeight
+from pagedchat.ops.quantized.steps import FITS, SHARES, STEPS_4, ZERO_OF_4_BITS
+from pagedchat.ops.quantized.weight import FP8, QuantizedWeight
 
 ROWS_TOGETHER = 16
 """Rows that some orders have side by side: who takes rows is given a multiple of it, but for the last ones."""
 
-_LARGEST_8, _STEPS_4 = 127, 15
+_LARGEST_8 = 127
 _LARGEST_FP8 = 448
 _ELEMENTS_AT_ONCE, _ON_GPU = 1 << 18, 1 << 24
 """Worked on together: with what is worked out beside them they stay in a core's cache; a GPU wants more of them."""
-_SHARES = (1.0, 0.92, 0.84)
-"""Of the span of a group, that are tried."""
-_FITS = 2
-"""Of the best of them, once more."""
-
 
 Take = Callable[[int, QuantizedWeight], None]
 """Is given rows in few bits, and the number of the first of them; in several threads, in any order."""
+
+
+FourBits = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+"""Groups, float32 `[num_groups, group_size]` -> scales and minimums, float16 `[num_groups, 1]`, and digits as
+`QuantizedWeight` has them; in any thread."""
 
 
 def quantize(
@@ -39,6 +40,7 @@ def quantize(
     done: Callable[[torch.Tensor], None] = lambda _: None,
     *,
     floats: bool = False,
+    four_bits: FourBits | None = None,
 ) -> QuantizedWeight:
     """Bring a matrix into few bits, some rows at a time.
 
@@ -48,6 +50,7 @@ def quantize(
         group_size: elements of a row that have a scale in common; it divides `in_features`.
         done: told of rows that will not be looked at again.
         floats: 8-bit floats (e4m3) instead of integers.
+        four_bits: what brings groups into 4 bits; None: torch.
 
     Raises:
         ValueError: a size that does not go with the others, or a number that is not finite or too large.
@@ -65,7 +68,7 @@ def quantize(
         if minimums is not None and few.minimums is not None:
             minimums[rows] = few.minimums
 
-    quantize_rows(weight, bits, group_size, take, done, floats=floats)
+    quantize_rows(weight, bits, group_size, take, done, floats=floats, four_bits=four_bits)
     return QuantizedWeight(bits, group_size, digits, scales, minimums)
 
 
@@ -77,11 +80,12 @@ def quantize_rows(
     done: Callable[[torch.Tensor], None] = lambda _: None,
     *,
     floats: bool = False,
+    four_bits: FourBits | None = None,
 ) -> None:
     """The same for who wants the rows elsewhere than in a matrix: some at a time, from a multiple of 16 on.
 
     Args:
-        weight, bits, group_size, done, floats: as of `quantize`.
+        weight, bits, group_size, done, floats, four_bits: as of `quantize`.
         take: is given them.
 
     Raises:
@@ -94,7 +98,9 @@ def quantize_rows(
 
     def bring(start: int) -> None:
         rows = weight[start : start + at_once]
-        few = _few_bits(rows.float().reshape(-1, group_size), len(rows), bits, floats=floats)
+        few = _few_bits(
+            rows.float().reshape(-1, group_size), len(rows), bits, four_bits or _in_4_bits, floats=floats
+        )
         if not all(bool(torch.isfinite(part).all()) for part in (few.scales, few.minimums) if part is not None):
             raise ValueError("it has numbers that are not finite, or too large")
         take(start, few)
@@ -117,15 +123,16 @@ def _check(bits: int, group_size: int, width: int, *, floats: bool) -> None:
         raise ValueError(f"group_size is {group_size}, which does not divide rows of {width}")
 
 
-def _few_bits(groups: torch.Tensor, num_rows: int, bits: int, *, floats: bool) -> QuantizedWeight:
+def _few_bits(
+    groups: torch.Tensor, num_rows: int, bits: int, four_bits: FourBits, *, floats: bool
+) -> QuantizedWeight:
     """`[num_rows * groups of a row, group_size]`."""
     group_size = groups.shape[1]
     if bits == 8:
         scale, found = _in_8_bit_floats(groups) if floats else _in_8_bits(groups)
         return QuantizedWeight(8, group_size, found.view(num_rows, -1), scale.view(num_rows, -1))
-    scale, minimum, found = _in_4_bits(groups)
-    digits = pack(found.view(num_rows, -1))
-    return QuantizedWeight(4, group_size, digits, scale.view(num_rows, -1), minimum.view(num_rows, -1))
+    scale, minimum, digits = (part.view(num_rows, -1) for part in four_bits(groups))
+    return QuantizedWeight(4, group_size, digits, scale, minimum)
 
 
 def pack(digits: torch.Tensor) -> torch.Tensor:
@@ -148,7 +155,7 @@ def _in_8_bit_floats(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _in_4_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`[num_groups, group_size]` -> scales and minimums `[num_groups, 1]` float16, and digits.
+    """See `FourBits`.
 
     The minimum is added to digits from -8 on: it is what digit 0 means.
     """
@@ -156,17 +163,17 @@ def _in_4_bits(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.
     middle, half = (low + high) / 2, (high - low) / 2
     best = torch.full_like(low, -1.0)
     scale, lowest = torch.zeros_like(low), low
-    for share in _SHARES:
-        step, start, gain = _fitted(groups, 2 * share / _STEPS_4 * half, middle - share * half)
+    for share in SHARES:
+        step, start, gain = _fitted(groups, 2 * share / STEPS_4 * half, middle - share * half)
         better = gain > best
         scale, lowest = torch.where(better, step, scale), torch.where(better, start, lowest)
         best = torch.where(better, gain, best)
-    for _ in range(_FITS):
+    for _ in range(FITS):
         scale, lowest, _ = _fitted(groups, scale, lowest)
     scale, minimum = scale.half(), (lowest + ZERO_OF_4_BITS * scale).half()
     minimum = torch.where(groups.sum(dim=1, keepdim=True).isfinite(), minimum, torch.nan)
-    digits = _nearest(groups - minimum.float(), scale, -ZERO_OF_4_BITS, _STEPS_4 - ZERO_OF_4_BITS)
-    return scale, minimum, digits
+    digits = _nearest(groups - minimum.float(), scale, -ZERO_OF_4_BITS, STEPS_4 - ZERO_OF_4_BITS)
+    return scale, minimum, pack(digits)
 
 
 def _fitted(
@@ -174,7 +181,7 @@ def _fitted(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Steps moved by least squares to the digits that they give, and how much smaller than the squares of the group
     the squares of its errors are then; `[num_groups, 1]` each."""
-    digits = (groups - start).mul_(_inverse(step)).round_().clamp_(0, _STEPS_4)
+    digits = (groups - start).mul_(_inverse(step)).round_().clamp_(0, STEPS_4)
     count, total = groups.shape[1], groups.sum(dim=1, keepdim=True)
     of_digits = digits.sum(dim=1, keepdim=True)
     along = torch.linalg.vecdot(digits, groups).unsqueeze(1)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from pagedchat.ops.common.checks import check_same_type, check_shape
+from pagedchat.ops.quantized.steps import ZERO_OF_4_BITS
 from pagedchat.ops.quantized.weight_form import WHOLE, Kind, WeightForm
 
-ZERO_OF_4_BITS = 8
-"""What is taken off a digit of 4 bits, which is stored as 0 to 15."""
 FP8 = torch.float8_e4m3fn
 _DIGITS: dict[int, tuple[torch.dtype, ...]] = {8: (torch.int8, FP8), 4: (torch.uint8,)}
 _KINDS: dict[torch.dtype, Kind] = {torch.int8: "int8", FP8: "fp8", torch.uint8: "int4"}

@@ -10,7 +10,10 @@ from pagedchat.layers.quantized_linear import QuantizedLinear, Slot
 from pagedchat.models.config import describe_model
 from pagedchat.models.quantized.forms import Form, Quantization, forms, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
-from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.cpu.four_bits import FitFourBits
+from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.packing import takes_groups_of
+from pagedchat.ops.quantized.quantize import FourBits, quantize
 
 
 def dequantised_checkpoint(
@@ -32,16 +35,20 @@ def dequantised_checkpoint(
     if model.tied:
         own = next(name for name in tensors if any(p + name == model.embedding_name for p in model.prefixes))
         tensors[model.head_name] = tensors[own].clone()
+    kernels = None if on_gpu else cpu_kernels()
+    four_bits = None if kernels is None else FitFourBits(kernels.address("fit_4_bits"))
     orders, joined = model.orders(), model.joined()
     for name, tensor in tensors.items():
         full = next((p + name for p in ("", *model.prefixes) if p + name in slots or p + name in joined), None)
         if full in joined:
             names = joined[full]
             parts = tensor if len(tensor) == len(names) else tensor.flatten(0, -2).chunk(len(names))
-            meant = [_meant(part, slots[at], None, wanted) for part, at in zip(parts, names, strict=True)]
+            meant = [
+                _meant(part, slots[at], None, wanted, four_bits) for part, at in zip(parts, names, strict=True)
+            ]
             tensors[name] = torch.cat(meant).view(tensor.shape)
         elif full is not None:
-            tensors[name] = _meant(tensor, slots[full], orders.get(full), wanted)
+            tensors[name] = _meant(tensor, slots[full], orders.get(full), wanted, four_bits)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     values = json.loads((checkpoint / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"tie_word_embeddings": False}))
@@ -49,7 +56,11 @@ def dequantised_checkpoint(
 
 
 def _meant(
-    tensor: torch.Tensor, slot: Slot, order: torch.Tensor | None, wanted: dict[QuantizedLinear, list[Form]]
+    tensor: torch.Tensor,
+    slot: Slot,
+    order: torch.Tensor | None,
+    wanted: dict[QuantizedLinear, list[Form]],
+    four_bits: FourBits | None,
 ) -> torch.Tensor:
     """What few bits stand for, in the order of the checkpoint; what stays whole as it is."""
     if slot.linear not in wanted:
@@ -63,7 +74,8 @@ def _meant(
         stop = max(first, min(form.stop - slot.start, len(rows)))
         chosen = order[first:stop]
         if len(chosen):
-            few = quantize(rows[chosen], form.bits, form.group_size, floats=form.floats)
+            by = four_bits if takes_groups_of(form.group_size) else None
+            few = quantize(rows[chosen], form.bits, form.group_size, floats=form.floats, four_bits=by)
             floats[chosen] = few.dequantized()
         first = stop
     return (floats.T if slot.transposed else floats).contiguous()

@@ -8,6 +8,7 @@ from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.weights import new_tensors
 from pagedchat.models.quantized.forms import Form
 from pagedchat.models.quantized.quantising import Quantising
+from pagedchat.ops.cpu.four_bits import FitFourBits
 from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.packing import PackedWeight
 from pagedchat.ops.quantized.quantize import quantize
@@ -41,12 +42,16 @@ def filled(heights: list[int], forms: list[Form], kernels: CpuKernels | None, we
     return [*linear.parts]
 
 
+def four_bits(kernels: CpuKernels) -> FitFourBits:
+    return FitFourBits(kernels.address("fit_4_bits"))
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_parts_of_one_form_become_one_packed_weight(kernels: CpuKernels, bits: int) -> None:
     weight = torch.randn(48 + 16 + 21, WIDTH)
     [packed] = filled([48, 16, 21], [Form(85, bits, 32)], kernels, weight)
     assert isinstance(packed, PackedWeight)
-    meant = quantize(weight, bits, 32).dequantized()
+    meant = quantize(weight, bits, 32, four_bits=four_bits(kernels)).dequantized()
     assert torch.equal(packed.floats(slice(0, 85), torch.float32), meant)
 
 
@@ -57,7 +62,7 @@ def test_each_form_has_a_packed_weight_whatever_parts_it_is_of(kernels: CpuKerne
     assert isinstance(eight, PackedWeight)
     assert (four.bits, eight.bits) == (4, 8)
     for packed, rows in ((four, weight[:64]), (eight, weight[64:])):
-        meant = quantize(rows, packed.bits, 32).dequantized()
+        meant = quantize(rows, packed.bits, 32, four_bits=four_bits(kernels)).dequantized()
         assert torch.equal(packed.floats(slice(0, len(rows)), torch.float32), meant)
 
 
