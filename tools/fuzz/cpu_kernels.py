@@ -21,7 +21,10 @@ from pagedchat.jit.cpu.target import host_target
 from pagedchat.ops.cpu.bounded_copy import GROUP
 from pagedchat.ops.cpu.kernels import cpu_kernels
 from pagedchat.ops.cpu.linear import FEW_ROWS, CpuLinear
+from pagedchat.ops.cpu.mixture import CpuMixture, ExpertTables, Mixed, MixtureMemory
+from pagedchat.ops.cpu.packing import packed_weight
 from pagedchat.ops.cpu.product import Product, ProductInputs, Rows, product_jobs
+from pagedchat.ops.experts.gate import SILU
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.private_files import make_folder
 from pagedchat.runtime.cpu.likeliest import LikeliestTokens
@@ -119,6 +122,50 @@ def _check_product(example: tuple[str, int, int, list[list[float]]]) -> None:
 
 
 @st.composite
+def _mixtures(draw: st.DrawFn) -> tuple[int, int, int, list[tuple[list[float], list[float]]]]:
+    """Bits, experts, experts of a row, and of rows the beginnings of their logits and of themselves."""
+    num_experts = draw(st.integers(1, 20))
+    beginnings = st.lists(_FLOATS, min_size=1, max_size=5)
+    rows = draw(st.lists(st.tuples(beginnings, beginnings), min_size=1, max_size=40))
+    return draw(st.sampled_from((8, 4))), num_experts, draw(st.integers(1, num_experts)), rows
+
+
+def _check_mixture(example: tuple[int, int, int, list[tuple[list[float], list[float]]]]) -> None:
+    bits, num_experts, per_token, beginnings = example
+    kernels = cpu_kernels()
+    if kernels is None:
+        return
+    into, out = (_experts(bits, num_experts, *shape, kernels.zero_of_8_bits) for shape in ((64, 64), (64, 32)))
+    mixture = CpuMixture(into, out, per_token, sums_to_one=True, gate=SILU)
+    logits, rows = (
+        torch.tensor([[row[part][i % len(row[part])] for i in range(width)] for row in beginnings])
+        for part, width in ((0, num_experts), (1, 64))
+    )
+    memory = MixtureMemory(len(rows), per_token, into, out)
+
+    def mixed(some: slice) -> torch.Tensor:
+        its_rows, num_rows = rows[some].contiguous(), len(rows[some])
+        memory.logits[:num_rows] = logits[some]
+        output = torch.empty(num_rows, 64)
+        to, place = Mixed(Rows(output.data_ptr(), 64)), Rows(its_rows.data_ptr(), 64)
+        Program(kernels.pool, [job for _, job in mixture.jobs(kernels, memory, place, num_rows, to)]).run()
+        return output
+
+    together = mixed(slice(None))
+    for i, row in enumerate(rows):
+        alone = mixed(slice(i, i + 1))[0]
+        assert bool(((alone == together[i]) | (alone.isnan() & together[i].isnan())).all()), "a row others change"
+        if not bool(row.isfinite().all()):
+            assert not bool(alone.isfinite().any()), "a row of which something is no number has numbers"
+
+
+def _experts(bits: int, num_experts: int, rows: int, width: int, zero_of_8_bits: int) -> ExpertTables:
+    generator = torch.Generator().manual_seed(bits + num_experts)
+    weights = (quantize(torch.randn(rows, width, generator=generator), bits, 32) for _ in range(num_experts))
+    return ExpertTables([Product(packed_weight(weight, zero_of_8_bits), None) for weight in weights])
+
+
+@st.composite
 def _heads(draw: st.DrawFn) -> tuple[str, int, int, list[list[float]]]:
     """Type, width, columns and the beginnings of rows."""
     rows = draw(st.lists(st.lists(_FLOATS, min_size=1, max_size=9), min_size=1, max_size=12))
@@ -160,5 +207,6 @@ TARGETS = (
         _check_pool,
     ),
     Target("kernel numbers", _products(), _check_product, seconds=20.0),
+    Target("mixtures of experts", _mixtures(), _check_mixture, seconds=20.0),
     Target("most likely tokens", _heads(), _check_likeliest, seconds=20.0),
 )
