@@ -61,11 +61,7 @@ struct Gathered {
         merged.state.m = fmaxf(merged.state.m, reference_of(k * share + i));
       for (int k = merger; k < num_parts; k += MERGERS) {
         const float factor = exp2_below(reference_of(k * share + i), merged.state.m);
-        const float4 sum = sums[k * share + i];
-        merged.sum.x += sum.x * factor;
-        merged.sum.y += sum.y * factor;
-        merged.sum.z += sum.z * factor;
-        merged.sum.w += sum.w * factor;
+        add_scaled(merged.sum, sums[k * share + i], factor);
         merged.state.l += __uint_as_float(static_cast<uint32>(states[k * share + i] >> 32)) * factor;
       }
       merged.merge_lanes<MERGERS>();

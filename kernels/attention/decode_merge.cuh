@@ -36,10 +36,8 @@ struct Piece {
   __device__ __forceinline__ void merge(const Piece& other) {
     const float mine = state.raise(other.state.m);
     const float its = exp2_below(other.state.m, state.m);
-    sum.x = sum.x * mine + other.sum.x * its;
-    sum.y = sum.y * mine + other.sum.y * its;
-    sum.z = sum.z * mine + other.sum.z * its;
-    sum.w = sum.w * mine + other.sum.w * its;
+    sum = scaled(sum, mine);
+    add_scaled(sum, other.sum, its);
     state.l += other.state.l * its;
   }
 
@@ -50,14 +48,11 @@ struct Piece {
 #pragma unroll
     for (int k = 0; k < COUNT; k++) highest = fmaxf(highest, others[k].state.m);
     const float mine = state.raise(highest);
-    sum = make_float4(sum.x * mine, sum.y * mine, sum.z * mine, sum.w * mine);
+    sum = scaled(sum, mine);
 #pragma unroll
     for (int k = 0; k < COUNT; k++) {
       const float its = exp2_below(others[k].state.m, highest);
-      sum.x += others[k].sum.x * its;
-      sum.y += others[k].sum.y * its;
-      sum.z += others[k].sum.z * its;
-      sum.w += others[k].sum.w * its;
+      add_scaled(sum, others[k].sum, its);
       state.l += others[k].state.l * its;
     }
   }
@@ -78,7 +73,7 @@ struct Piece {
 
   __device__ __forceinline__ void add_sink(float sink) {
     const float factor = state.add_sink(sink);
-    sum = make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+    sum = scaled(sum, factor);
   }
 };
 
@@ -170,10 +165,7 @@ __device__ __forceinline__ Piece sum_of_warps(const BlockShared<ROWS_STORED, ROW
 #else
     const float of_sum = factor;
 #endif
-    piece.sum.x += sum.x * of_sum;
-    piece.sum.y += sum.y * of_sum;
-    piece.sum.z += sum.z * of_sum;
-    piece.sum.w += sum.w * of_sum;
+    add_scaled(piece.sum, sum, of_sum);
   }
   return piece;
 }

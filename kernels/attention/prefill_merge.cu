@@ -13,6 +13,7 @@
 
 #include "attention/part_fold.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/online_softmax.cuh"
 
 #ifndef SINKS
 #define SINKS 0
@@ -83,15 +84,12 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
     if (raised == NEGATIVE_INFINITY) continue;
     const float shrink = exp2_fast((top - raised) * LOG2_E);
     total *= shrink;
-    sum = make_float4(sum.x * shrink, sum.y * shrink, sum.z * shrink, sum.w * shrink);
+    sum = scaled(sum, shrink);
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
       const float weight = exp2_fast((part_lse[i] - raised) * LOG2_E);
       total += weight;
-      sum.x += weight * parts[i].x;
-      sum.y += weight * parts[i].y;
-      sum.z += weight * parts[i].z;
-      sum.w += weight * parts[i].w;
+      add_scaled(sum, parts[i], weight);
     }
     top = raised;
   }

@@ -50,6 +50,17 @@ struct SoftmaxState {
   __device__ __forceinline__ float log_sum_exp() const { return (m + log2f(l)) * LN_2; }
 };
 
+// Four dimensions of an output, put together from pieces.
+__device__ __forceinline__ float4 scaled(float4 sum, float factor) {
+  return make_float4(sum.x * factor, sum.y * factor, sum.z * factor, sum.w * factor);
+}
+__device__ __forceinline__ void add_scaled(float4& sum, float4 piece, float factor) {
+  sum.x += piece.x * factor;
+  sum.y += piece.y * factor;
+  sum.z += piece.z * factor;
+  sum.w += piece.w * factor;
+}
+
 // The state together with one dimension of the output, as it is put together from pieces.
 struct PartialOutput {
   SoftmaxState state;
