@@ -378,7 +378,7 @@ struct Pieces {
     }
     squares = warp_sum<TOKEN_PIECES / 2, 1>(squares);
     if (exists(i) && index(i) % TOKEN_PIECES == 0)
-      ahead.squares[column(i) / (TOKEN_PIECES * PIECE) * ahead.stride + token(i)] = squares;
+      ahead.squares[column(i) / (TOKEN_PIECES * PIECE) * num_tokens + token(i)] = squares;
   }
 };
 

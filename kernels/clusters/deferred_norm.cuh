@@ -23,15 +23,14 @@
 struct NormAhead {
   Element* rows;          // [num_rows, width], weighed
   const Element* weight;  // [width]
-  float* squares;         // [tiles of columns, stride]
-  int stride;             // num_rows
+  float* squares;         // [tiles of columns, num_rows]
   float unit;             // one over that of the rows
 };
 
 // What the second one reads.
 struct NormDue {
-  const float* squares;  // [NORM_DUE, stride]
-  int stride, width;
+  const float* squares;  // [NORM_DUE, num_rows]
+  int width;
   float epsilon, unit;
 };
 
@@ -66,7 +65,7 @@ struct RowFactors {
 #pragma unroll
     for (int i = 0; i < MINE; i++) {
       const int number = part + i * OF_ROW;
-      if (number < NORM_DUE) squares[i] = __ldcg(from + number * due.stride);
+      if (number < NORM_DUE) squares[i] = __ldcg(from + number * num_rows);
     }
   }
 

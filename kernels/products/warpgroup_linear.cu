@@ -87,7 +87,7 @@ __device__ __forceinline__ void Results::weigh(int j, uint2 stream, const NormAh
         make_uint2(pack_pair<Element>(values[0], values[1]), pack_pair<Element>(values[2], values[3]));
   }
   squares = warp_sum<PIECES / 2, 1>(squares);
-  if (exists(j) && column(j) == 0) ahead.squares[blockIdx.y * ahead.stride + first_row + row(j)] = squares;
+  if (exists(j) && column(j) == 0) ahead.squares[blockIdx.y * num_tokens + first_row + row(j)] = squares;
 }
 #endif
 

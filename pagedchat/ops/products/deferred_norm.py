@@ -13,8 +13,8 @@ import torch
 
 from pagedchat.ops.common.norm import Norm
 
-_AHEAD, _DUE = Struct("PPPif"), Struct("Piiff")
-"""`NormAhead` and `NormDue` of kernels/clusters/deferred_norm.cuh."""
+_AHEAD, _DUE = Struct("PPPf0P"), Struct("Piff0P")
+"""`NormAhead` and `NormDue` of kernels/clusters/deferred_norm.cuh, padded as there."""
 
 
 def can_be_deferred(norm: Norm | None) -> bool:
@@ -29,7 +29,7 @@ class DeferredRows:
     rows: torch.Tensor
     """`[num_rows, width]`, contiguous: times the weight of the norm, over its `unit`."""
     squares: torch.Tensor
-    """`[num_sums, num_rows]`, float32, of which each row has its sums of squares, of all columns together."""
+    """`[num_sums, num_rows]`, contiguous, float32: of each row its sums of squares, of all columns together."""
     norm: Norm
 
     @classmethod
@@ -42,13 +42,12 @@ class DeferredRows:
     def to_write(self) -> bytes:
         """`NormAhead`."""
         pointers = self.rows.data_ptr(), self.norm.weight.data_ptr(), self.squares.data_ptr()
-        return _AHEAD.pack(*pointers, self.squares.stride(0), 1 / self.norm.unit)
+        return _AHEAD.pack(*pointers, 1 / self.norm.unit)
 
     @property
     def to_read(self) -> bytes:
         """`NormDue`."""
-        sizes = self.squares.stride(0), self.rows.shape[1]
-        return _DUE.pack(self.squares.data_ptr(), *sizes, self.norm.eps, self.norm.unit)
+        return _DUE.pack(self.squares.data_ptr(), self.rows.shape[1], self.norm.eps, self.norm.unit)
 
 
 NormedRows = torch.Tensor | DeferredRows
