@@ -131,8 +131,7 @@ def launch_on_splits(
     grid, num_threads = (num_splits, grid_heads, num_seqs), 32 * plan.num_warps
     if gathers:  # a cluster waits until there is room for all of it, and the next one until that has ended
         gathers = num_splits * kernel.active_clusters(num_splits, num_threads) >= prod(grid)
-    at_a_time = shape.resident_thread_blocks(plan.num_warps) * gpu(query.device.index).num_multiprocessors
-    fits = prod(grid) <= at_a_time
+    asks_ahead = is_fresh and prod(grid) <= _at_a_time(query, shape, plan)  # meanwhile it waits
     parts = shared.parts if shared else _parts(query, 1 if gathers else num_splits, hands_over=hands_over)
     arrivals = arrival_counters(query.device, num_seqs * grid_heads).data_ptr() if num_splits > 1 else 0
     args = (
@@ -161,7 +160,7 @@ def launch_on_splits(
         i32(plan.tiles_per_split),
         i32(shared.plan.tiles_per_split if shared else MAX_TILES),
         i32(options.sliding_window or 0),
-        i32(fits),
+        i32(asks_ahead),
         f32(options.scale),
         f32(options.cap or 0.0),
     )
@@ -173,6 +172,11 @@ def launch_on_splits(
         overlap=(overlap or shared is not None) and early,
         cluster=num_splits if gathers else 1,
     )
+
+
+def _at_a_time(query: torch.Tensor, shape: DecodeShape, plan: SplitPlan) -> int:
+    """Thread blocks that the GPU holds."""
+    return shape.resident_thread_blocks(plan.num_warps) * gpu(query.device.index).num_multiprocessors
 
 
 def _parts(query: torch.Tensor, num_splits: int, *, hands_over: bool) -> Parts:
