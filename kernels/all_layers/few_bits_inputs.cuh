@@ -13,8 +13,7 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
   constexpr int PIECES = Order<PRODUCT>::PIECES;
   const Place place;
   const int first = Order<PRODUCT>::first(place);
-#pragma unroll 1
-  for (int looks = 0;; looks++) {
+  look_until_there([&] {
     uint32 highest = 0;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
@@ -22,9 +21,8 @@ __device__ __forceinline__ void collect_normed(uint4 (&pieces)[Order<PRODUCT>::P
       highest = max(highest, look_at(pieces[i], row + min(inner, HIDDEN - PIECE)));
       if (inner >= HIDDEN) pieces[i] = make_uint4(0, 0, 0, 0);
     }
-    if (!__any_sync(FULL_WARP, awaited && highest == NOT_THERE)) break;
-    if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, not a GPU that never answers
-  }
+    return awaited && highest == NOT_THERE;
+  });
   float sum = 0.0f, values[PIECE], factors[PIECE];
 #pragma unroll
   for (int i = 0; i < PIECES; i++) {
@@ -82,8 +80,7 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
   const int first = Of::first(place), half = place.g % HALVES;
   uint4 parts[LANE_SPLITS][Of::PIECES];
   uint32 states[LANE_SPLITS][Of::SLOTS_OF_ROW] = {};  // a lane's elements of a run are in one head
-#pragma unroll 1
-  for (int looks = 0;; looks++) {
+  look_until_there([&] {
     uint32 highest = 0;
 #pragma unroll
     for (int s = 0; s < LANE_SPLITS; s++) {
@@ -101,9 +98,8 @@ __device__ __forceinline__ void collect_attended(uint4 (&pieces)[Order<OUT>::PIE
       }
 #endif
     }
-    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) break;
-    if (looks == MAX_LOOKS) __trap();
-  }
+    return highest == NOT_THERE;
+  });
 #if SPLITS > 1
 #pragma unroll
   for (int slot = 0; slot < Of::SLOTS_OF_ROW; slot++) {
@@ -162,6 +158,7 @@ __device__ __forceinline__ void collect_middle(Shared& shared, const Published& 
   const Element* const from =
       published.mine() + Published::MIDDLE_AT + run_of(place.warp, 0) * Of::RUN + place.q * (Of::RUN / 4);
   uint4 own[LOADS];
+  // NOTE: a loop of its own, since `look_until_there` makes more spills of it.
 #pragma unroll 1
   for (int looks = 0;; looks++) {
     uint32 highest = 0;

@@ -49,17 +49,16 @@ __device__ __forceinline__ void store_factors(Shared& shared, float (&factors)[T
       if (at < Published::ROW_SUMS) load(words[i], at);
       highest = max(highest, highest_of(words[i]));
     }
-    return highest;
+    return highest == NOT_THERE;
   };
-  uint32 highest = each([&](uint32(&to)[4], int at) {
+  const bool misses = each([&](uint32(&to)[4], int at) {
     const uint4 there = load_16(&shared.squares[place.warp][at]);
     to[0] = there.x, to[1] = there.y, to[2] = there.z, to[3] = there.w;
   });
-  for (int looks = 0; __any_sync(FULL_WARP, highest == NOT_THERE); looks++) {
-    if (looks == MAX_LOOKS) __trap();  // a thread block is missing
+  look_again_until_there(misses, [&] {
     const uint32* squares = from.squares(blockIdx.x % COPIES, halfway, place.warp);
-    highest = each([&](uint32(&to)[4], int at) { look<4>(to, squares + at); });
-  }
+    return each([&](uint32(&to)[4], int at) { look<4>(to, squares + at); });
+  });
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < SQUARE_LOADS; i++) {

@@ -6,6 +6,7 @@
 
 // The warp's part of a product's row, which lane g has one of, once all are there. The first piece is looked at
 // until it is there, and then all: a look at many takes longer.
+// NOTE: here and in `collect_shared` loops of their own, since `look_until_there` makes more spills of them.
 template <int PRODUCT>
 __device__ __forceinline__ void collect(uint4 (&pieces)[Order<PRODUCT>::PIECES], const Element* row) {
   constexpr int PIECES = Order<PRODUCT>::PIECES;
@@ -92,8 +93,7 @@ __device__ __forceinline__ void merge_splits(uint4 (&pieces)[Order<OUT>::PIECES]
   const Place place;
   const uint32* lse = published.lse(blockIdx.x % COPIES, row);
   uint32 states[PIECES];
-#pragma unroll 1
-  for (int looks = 0;; looks++) {
+  look_until_there([&] {
     uint32 highest = 0;
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
@@ -102,9 +102,8 @@ __device__ __forceinline__ void merge_splits(uint4 (&pieces)[Order<OUT>::PIECES]
       states[i] = word[0];
       highest = max(highest, word[0]);
     }
-    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) break;
-    if (looks == MAX_LOOKS) __trap();
-  }
+    return highest == NOT_THERE;
+  });
 #pragma unroll
   for (int i = 0; i < PIECES; i++) {
     const float state = __uint_as_float(states[i]), highest = warp_max<FROM, TO>(state);

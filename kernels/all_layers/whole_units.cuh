@@ -138,19 +138,12 @@ struct SlotInput {
     }
   }
 
-  // Asked for until all of the warp's are there.
+  // Asked for again where not all of the warp's are there.
   __device__ __forceinline__ void await(const Element* row, int slot) {
-    for (int looks = 0; __any_sync(FULL_WARP, highest == NOT_THERE); looks++) {
-      if (looks == MAX_LOOKS) __trap();
+    look_again_until_there(highest == NOT_THERE, [&] {
       ask(row, slot);
-    }
-  }
-
-  // Looks at one piece until it is there: a look at many takes longer.
-  __device__ __forceinline__ void await_first(const Element* row) {
-    for (int looks = 0; __any_sync(FULL_WARP, look_at(pieces[0], row) == NOT_THERE); looks++) {
-      if (looks == MAX_LOOKS) __trap();
-    }
+      return highest == NOT_THERE;
+    });
   }
 
   static __device__ __forceinline__ constexpr bool has_piece(int slot, int i) {
@@ -170,7 +163,8 @@ __device__ __forceinline__ void multiply_by_slots(Shared& shared, Reading& readi
   const Element* const row = middle + place.g % TOKENS * Order<DOWN>::PADDED + Order<DOWN>::first(place);
   UnitSums sums[MOST_STREAM_UNITS];
   SlotInput inputs[HELD];
-  inputs[0].await_first(row);
+  // One piece: a look at many takes longer.
+  look_until_there([&] { return look_at(inputs[0].pieces[0], row) == NOT_THERE; });
 #pragma unroll
   for (int slot = 0; slot < HELD; slot++) inputs[slot].ask(row, slot);
 #pragma unroll

@@ -45,20 +45,37 @@ __device__ __forceinline__ uint32 highest_of(const uint32 (&words)[WORDS]) {
   return highest;
 }
 
-// Words of `ROWS` rows that lie `stride` elements apart, once all of the warp's are there. By all lanes of a warp,
+// Calls `look()`, which returns whether the lane misses something, until no lane of the warp does. By all of them,
 // which stay together: lanes that leave a loop one by one take half a microsecond to meet again.
-template <int ROWS, int WORDS>
-__device__ __forceinline__ void await_words(uint32 (&words)[ROWS][WORDS], const Element* first, int stride) {
+template <typename Look>
+__device__ __forceinline__ void look_until_there(Look look) {
 #pragma unroll 1
   for (int looks = 0;; looks++) {
+    if (!__any_sync(FULL_WARP, look())) return;
+    if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, instead of a GPU that never answers
+  }
+}
+
+// The same behind a first look of another kind, which says what the lane `misses`.
+template <typename Look>
+__device__ __forceinline__ void look_again_until_there(bool misses, Look look) {
+  for (int looks = 0; __any_sync(FULL_WARP, misses); looks++) {
+    if (looks == MAX_LOOKS) __trap();
+    misses = look();
+  }
+}
+
+// Words of `ROWS` rows that lie `stride` elements apart, once all of the warp's are there.
+template <int ROWS, int WORDS>
+__device__ __forceinline__ void await_words(uint32 (&words)[ROWS][WORDS], const Element* first, int stride) {
+  look_until_there([&] {
     uint32 highest = 0;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) look<WORDS>(words[r], first + r * stride);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) highest = max(highest, highest_of(words[r]));
-    if (!__any_sync(FULL_WARP, highest == NOT_THERE)) return;
-    if (looks == MAX_LOOKS) __trap();  // a thread block is missing: an error, instead of a GPU that never answers
-  }
+    return highest == NOT_THERE;
+  });
 }
 
 __device__ __forceinline__ void publish(uint32* place, uint32 value) {

@@ -38,8 +38,7 @@ __device__ __forceinline__ uint64 look_at_key(const uint64* place) {
 // [NUM_BLOCKS, NUM_TOKENS]. A lane has several of them, which it looks at all at once.
 __device__ __forceinline__ void await_best(uint64 (&best)[NUM_TOKENS], const uint64* keys) {
   const Place place;
-#pragma unroll 1
-  for (int looks = 0;; looks++) {
+  look_until_there([&] {
     bool all = true;
 #pragma unroll
     for (int t = 0; t < NUM_TOKENS; t++) best[t] = 0;
@@ -53,9 +52,8 @@ __device__ __forceinline__ void await_best(uint64 (&best)[NUM_TOKENS], const uin
         best[t] = max(best[t], key);
       }
     }
-    if (!__any_sync(FULL_WARP, !all)) break;
-    if (looks == MAX_LOOKS) __trap();
-  }
+    return !all;
+  });
 #pragma unroll
   for (int t = 0; t < NUM_TOKENS; t++) best[t] = warp_best(best[t]);
 }

@@ -59,6 +59,7 @@ __device__ __forceinline__ void await_steps(uint32 (&words)[ROWS][STEPS][2], con
     uint32 two[ROWS][2][2];
     await_steps(two, first, stride);
   }
+  // NOTE: not `look_until_there`, which makes other code of it: seven more registers.
 #pragma unroll 1
   for (int looks = 0; looks < MAX_LOOKS; looks++) {
     look_at_steps(words, first, stride, column);
