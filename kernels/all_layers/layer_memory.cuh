@@ -161,7 +161,9 @@ struct Shared {
   int first_layer;
 #else
   alignas(128) Element ring[SLOTS][SLOT_STAGES][UNIT * ROW_STRIDE];
-  alignas(16) uint4 exchange[TOKENS < 8 ? NUM_WARPS : 1][WARP_SIZE];  // pieces on their way from lane to lane
+#if TOKENS < 8
+  alignas(16) uint4 exchange[NUM_WARPS][WARP_SIZE];  // pieces on their way from lane to lane
+#endif
 #endif
   // What attention leaves, or a middle. NOTE: between the last look at one and the first at the other lies a
   // barrier: in `collect_vectors`, and in the first product of the feed-forward.

@@ -64,23 +64,23 @@ template <int PRODUCT>
 __device__ __forceinline__ void collect_rows(uint4 (&pieces)[Order<PRODUCT>::PIECES], Shared& shared,
                                              const Element* rows) {
   const Place place;
-  if constexpr (TOKENS == 8) {
-    collect<PRODUCT>(pieces, rows + place.g * Order<PRODUCT>::PADDED);
-  } else {
-    uint4 own[SHARED_LOADS<PRODUCT>];
-    collect_shared<PRODUCT>(own, rows);
-    uint4* const exchange = shared.exchange[place.warp];
+#if TOKENS == 8
+  collect<PRODUCT>(pieces, rows + place.g * Order<PRODUCT>::PADDED);
+#else
+  uint4 own[SHARED_LOADS<PRODUCT>];
+  collect_shared<PRODUCT>(own, rows);
+  uint4* const exchange = shared.exchange[place.warp];
 #pragma unroll
-    for (int j = 0; j < SHARED_LOADS<PRODUCT>; j++) {
-      exchange[place.lane] = own[j];
-      __syncwarp();
+  for (int j = 0; j < SHARED_LOADS<PRODUCT>; j++) {
+    exchange[place.lane] = own[j];
+    __syncwarp();
 #pragma unroll
-      for (int k = 0; k < SUB_LANES && j * SUB_LANES + k < Order<PRODUCT>::PIECES; k++) {
-        pieces[j * SUB_LANES + k] = exchange[(place.g % TOKENS + k * TOKENS) * 4 + place.q];
-      }
-      __syncwarp();
+    for (int k = 0; k < SUB_LANES && j * SUB_LANES + k < Order<PRODUCT>::PIECES; k++) {
+      pieces[j * SUB_LANES + k] = exchange[(place.g % TOKENS + k * TOKENS) * 4 + place.q];
     }
+    __syncwarp();
   }
+#endif
 }
 
 #if SPLITS > 1

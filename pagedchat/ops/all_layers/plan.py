@@ -381,7 +381,7 @@ def _few_bits_bytes(shape: LayersShape, rows: int) -> int:
 
 def _whole_bytes(shape: LayersShape, rows: int, num_thread_blocks: int) -> int:
     """The same, and for pieces on their way from lane to lane."""
-    exchange = 512 * (_NUM_WARPS if rows < MAX_TOKENS else 1)
+    exchange = 512 * _NUM_WARPS if rows < MAX_TOKENS else 0
     norms = rows * (_sums_of_squares(shape, num_thread_blocks)[1] + 4) * 4
     runs, context = 8 * (2 + 2 * rows + _COPIES * (3 * rows + 2)), 40 + 8 * shape.head_size
     return MAX_LAYERS * _LAYER_BYTES + exchange + norms + runs + context + _SLACK_BYTES
