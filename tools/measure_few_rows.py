@@ -16,7 +16,8 @@ import torch
 
 from pagedchat.bench.engine.shapes import SHAPES
 from pagedchat.jit.driver import gpu
-from pagedchat.ops.all_layers.plan import LayersPlan, LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import LayersPlan, plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split

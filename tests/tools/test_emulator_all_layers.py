@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pagedchat.ops.all_layers.plan import SETS, LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import SETS, plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import StreamedLayers
 from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, random_model, random_state
 from tests.ops.all_layers.test_streamed_layers import stepped

@@ -4,7 +4,8 @@ Every model takes a variant of its own: these stand for all of them in tests and
 """
 
 from pagedchat.jit.kernel_file import Choices, KernelFile, Limit, Tuning, Use
-from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.common.choices import (
     ACTIVATIONS,
     BLOCK_SIZES,

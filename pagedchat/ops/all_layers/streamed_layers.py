@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from pagedchat.jit.launch import f32, get_kernel, i32
-from pagedchat.ops.all_layers.plan import MAX_LAYERS, SETS, LayersPlan, LayersShape, shares_of
+from pagedchat.ops.all_layers.plan import SETS, LayersPlan, shares_of
+from pagedchat.ops.all_layers.shape import MAX_LAYERS, LayersShape
 from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import decode_split
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache

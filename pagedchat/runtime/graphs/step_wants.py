@@ -6,7 +6,7 @@ Each says why a step cannot or should not serve some facts, in words that go aft
 from collections.abc import Callable
 from dataclasses import replace
 
-from pagedchat.ops.all_layers.plan import MAX_LAYERS, why_not
+from pagedchat.ops.all_layers.shape import MAX_LAYERS, why_not
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.many_rows_plan import plan_many_rows

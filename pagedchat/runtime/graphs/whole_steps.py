@@ -3,7 +3,8 @@
 Arithmetic only; when such a step is taken says `which_step`.
 """
 
-from pagedchat.ops.all_layers.plan import LayersPlan, LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import LayersPlan, plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.whole_step.plan import (
     CLUSTER_TURN,
     MAX_LAYERS,

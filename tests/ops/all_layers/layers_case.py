@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.ops.all_layers.plan import LayersShape
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import LayerCache
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm

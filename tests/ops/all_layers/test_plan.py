@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pagedchat.ops.all_layers.plan import LayersShape, plan_layers, shares_of, why_not
+from pagedchat.ops.all_layers.plan import plan_layers, shares_of
+from pagedchat.ops.all_layers.shape import LayersShape, why_not
 from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 from tests.ops.all_layers.layers_case import FEW_BITS_SHAPES, INT4, INT8, SHAPES
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from tests.ops.all_layers.layers_case import FEW_BITS_SHAPES, SHAPES
 from tests.ops.room_case import assert_room
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from pagedchat.ops.all_layers.plan import LayersShape, plan_layers
+from pagedchat.ops.all_layers.plan import plan_layers
+from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import StreamedLayers, is_aligned
 from pagedchat.ops.products.model_tensors import Product
 from pagedchat.ops.quantized.weight import QuantizedWeight
