@@ -1,12 +1,11 @@
 """The values of a GGUF file -> the description of a model, by way of the families' own readers. Reads no tensor but
 the factors of rotary frequencies.
 
-A file names what config.json would say in other words, and its tensors too; both are tables here. Queries and keys
-of Llama's kind have their rows in another order, which the layout undoes, and norms of Gemma's kind already have
-the one that is added to their weights.
+A file names what config.json would say in other words, and its tensors too: both are tables in `architectures`.
+Queries and keys of Llama's kind have their rows in another order, which the layout undoes, and norms of Gemma's
+kind already have the one that is added to their weights.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,59 +16,14 @@ from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError, ModelError
 from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import PairScaling
-from pagedchat.models.checkpoint_layout import CheckpointLayout
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
+from pagedchat.models.gguf.architectures import EXTRA, LAYOUTS, MODEL_TYPES, NAMES, Value
 from pagedchat.models.gguf.header import GgufHeader, read_header
 from pagedchat.models.gguf.tensors import read_tensor
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes
 
-_LAYOUT = CheckpointLayout(
-    prefixes=("",),
-    embedding="token_embd",
-    layer="blk",
-    attention_norm="attn_norm",
-    qkv=("attn_q", "attn_k", "attn_v"),
-    q_norm="attn_q_norm",
-    k_norm="attn_k_norm",
-    out="attn_output",
-    mlp_norm="ffn_norm",
-    up=("ffn_gate", "ffn_up"),
-    down="ffn_down",
-    norm="output_norm",
-    head="output",
-)
-_AROUND = replace(_LAYOUT, attention_end_norm="post_attention_norm", mlp_end_norm="post_ffw_norm")
-_LAYOUTS = {
-    "llama": replace(_LAYOUT, interleaved=True),
-    "qwen2": _LAYOUT,
-    "qwen3": _LAYOUT,
-    "gemma": _LAYOUT,
-    "gemma2": _AROUND,
-    "gemma3": _AROUND,
-    "phi2": replace(_LAYOUT, qkv=("attn_qkv",), up=("ffn_up",)),
-    "phi3": replace(_LAYOUT, qkv=("attn_qkv",), up=("ffn_up",)),
-}
-"""By architecture."""
-_MODEL_TYPES = {"gemma3": "gemma3_text", "phi2": "phi"}
-"""Of those that config.json calls otherwise."""
-_NAMES = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "layer_norm_eps": "attention.layer_norm_epsilon",
-    "rope_theta": "rope.freq_base",
-    "head_dim": "attention.key_length",
-    "sliding_window": "attention.sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-}
-"""As config.json has it -> behind the architecture and a dot."""
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>")
 """Tokens that end a turn of a chat; many files name only the one that ends a text."""
@@ -96,10 +50,10 @@ def describe_gguf(name: str, path: Path) -> ModelDescription:
             f"{name} is one of {parts} files of a model, which are not read.",
             "Put them together with llama-gguf-split --merge.",
         )
-    if not isinstance(architecture, str) or architecture not in _LAYOUTS:
+    if not isinstance(architecture, str) or architecture not in LAYOUTS:
         raise ModelError(
             f"{name} is a model of the architecture {shown(architecture)}, which is not run from GGUF files.",
-            f"Choose one of {', '.join(_LAYOUTS)}, or the model's folder in safetensors.",
+            f"Choose one of {', '.join(LAYOUTS)}, or the model's folder in safetensors.",
         )
     try:
         return _describe(name, path, header, architecture)
@@ -155,19 +109,19 @@ def _as_config(header: GgufHeader, architecture: str) -> dict[str, Any]:
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     if "token_embd.weight" not in shapes:
         raise NotNativeError("it has no token_embd.weight")
-    given = {ours: value(theirs) for ours, theirs in _NAMES.items() if value(theirs) is not None}
+    given = {ours: value(theirs) for ours, theirs in NAMES.items() if value(theirs) is not None}
     found = {
-        "model_type": _MODEL_TYPES.get(architecture, architecture),
+        "model_type": MODEL_TYPES.get(architecture, architecture),
         "vocab_size": shapes["token_embd.weight"][0],
         "tie_word_embeddings": "output.weight" not in shapes,
         **given,
         **_rotary(value, given),
     }
-    extra = _EXTRA.get(architecture)
+    extra = EXTRA.get(architecture)
     return found if extra is None else found | extra(value, found)
 
 
-def _rotary(value: Callable[[str], Any], given: dict[str, Any]) -> dict[str, Any]:
+def _rotary(value: Value, given: dict[str, Any]) -> dict[str, Any]:
     kind, factor = value("rope.scaling.type"), value("rope.scaling.factor")
     trained = value("rope.scaling.original_context_length")
     if kind in (None, "none", "longrope") or not factor:
@@ -176,64 +130,12 @@ def _rotary(value: Callable[[str], Any], given: dict[str, Any]) -> dict[str, Any
     return {"rope_scaling": scaling | ({"original_max_position_embeddings": trained} if trained else {})}
 
 
-def _of_qwen(value: Callable[[str], Any], _found: dict[str, Any]) -> dict[str, Any]:
-    return {"use_sliding_window": False, "sliding_window": None}
-
-
-def _of_gemma2(value: Callable[[str], Any], found: dict[str, Any]) -> dict[str, Any]:
-    """The largest model divides scores by the share of a head, all others by the head."""
-    largest = found.get("num_hidden_layers") == 46
-    return {"query_pre_attn_scalar": _share(found) if largest else found.get("head_dim")}
-
-
-def _of_gemma3(value: Callable[[str], Any], found: dict[str, Any]) -> dict[str, Any]:
-    largest = found.get("num_hidden_layers") == 62
-    local = value("rope.freq_base_swa") or 10000.0
-    pattern = value("attention.sliding_window_pattern")
-    pattern = pattern.index(False) + 1 if isinstance(pattern, list) and False in pattern else pattern or 6
-    return {
-        "query_pre_attn_scalar": _share(found) if largest else found.get("head_dim"),
-        "rope_local_base_freq": local,
-        "sliding_window_pattern": pattern,
-    }
-
-
-def _share(found: dict[str, Any]) -> int:
-    return int(found["hidden_size"] // found["num_attention_heads"])
-
-
-def _of_phi(value: Callable[[str], Any], found: dict[str, Any]) -> dict[str, Any]:
-    turned = value("rope.dimension_count")
-    head_dim = found.get("head_dim") or _share(found)
-    share = turned / head_dim if turned else 1.0
-    return {"partial_rotary_factor": share, "hidden_act": "gelu_new"}
-
-
-def _of_phi3(value: Callable[[str], Any], found: dict[str, Any]) -> dict[str, Any]:
-    turned = value("rope.dimension_count")
-    head_dim = found.get("head_dim") or _share(found)
-    trained = value("rope.scaling.original_context_length")
-    return {"partial_rotary_factor": turned / head_dim if turned else 1.0} | (
-        {"original_max_position_embeddings": trained} if trained else {}
-    )
-
-
-_EXTRA: dict[str, Callable[[Callable[[str], Any], dict[str, Any]], dict[str, Any]]] = {
-    "qwen2": _of_qwen,
-    "qwen3": _of_qwen,
-    "gemma2": _of_gemma2,
-    "gemma3": _of_gemma3,
-    "phi2": _of_phi,
-    "phi3": _of_phi3,
-}
-
-
 def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, architecture: str) -> DecoderConfig:
     """With the file's names, biases, norms and frequencies."""
     tensors = {tensor.name: tensor for tensor in header.tensors}
     config = replace(
         config,
-        layout=_LAYOUTS[architecture],
+        layout=LAYOUTS[architecture],
         qkv_bias=any(f"blk.0.{name}.bias" in tensors for name in ("attn_q", "attn_qkv")),
         out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_up.bias" in tensors,
