@@ -63,6 +63,7 @@ EVERY = {
     "tests/models/families/test_families.py::test_logits": 3,
     "tests/models/families/test_families.py::test_rounding_of_16_bits_costs_no_more": 4,
     "tests/models/families/test_families.py::test_tokens_through_the_engine": 3,
+    "tests/models/gguf/test_mixtures.py::test_kinds": 3,
     "tests/models/gguf/test_models.py::test_kinds": 2,
     "tests/models/parts/test_cutting.py::test_all_ranks_say_what_the_whole_model_says": 4,
     "tests/models/parts/test_cutting.py::test_stored_few_bits_of_other_forms_are_cut_as_they_are": 2,

@@ -47,15 +47,19 @@ class CheckpointLayout:
     """One name where gates and values are one product, and where there are no gates."""
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
-    experts: str = "mlp.experts"
-    """Comes before an expert's number."""
+    experts: str = "mlp.experts.{expert}.{product}"
+    """A product of an expert, by the expert's number."""
     expert_up: tuple[str, str] = ("gate_proj", "up_proj")
     """Gates and values of an expert."""
     expert_down: str = "down_proj"
+    stacked: str = ""
+    """A product of all experts of a layer, if they may be one tensor `[num_experts, rows, columns]`."""
+    stacked_up: str = ""
+    """And what that calls gates and values where they are one product."""
     merged_experts: bool = False
     """All of a layer are two tensors of three dimensions, named `MERGED`'s, and two of two for their biases: in a
     row of an expert gates and values take turns, and there is a row for each element of the input."""
-    shared: str = "mlp.shared_expert"
+    shared: str = "mlp.shared_expert.{product}"
     """The expert that all tokens have; its products are named as those of the others."""
     shared_gate: str = "mlp.shared_expert_gate"
     norm: str = "model.norm"
@@ -94,25 +98,46 @@ class CheckpointLayout:
         return {f"{name}.{part}": rows for name, rows in orders.items() for part in ("weight", "bias")}
 
     def expert_names(self, layer: str, num_experts: int) -> list[tuple[str, str, str]]:
-        """Gates, values and the way out of each expert of a layer."""
-        gate, up = self.expert_up
-        experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
-        return [(f"{name}.{gate}", f"{name}.{up}", f"{name}.{self.expert_down}") for name in experts]
+        """Gates, values and the way out of each expert of a layer; without a layer what comes behind its name."""
+        return [self._products(layer, self.experts, expert) for expert in range(num_experts)]
+
+    def shared_names(self, layer: str) -> tuple[str, str, str]:
+        """The same of the expert that all tokens have."""
+        return self._products(layer, self.shared)
+
+    def stacked_names(self, layer: str) -> tuple[str, str, str, str]:
+        """The same of stacked tensors, if there are any; then what gates and values have together."""
+        together = self.stacked.format(product=self.stacked_up)
+        return (*self._products(layer, self.stacked), _behind(layer, together))
+
+    def _products(self, layer: str, pattern: str, expert: int = 0) -> tuple[str, str, str]:
+        products = (*self.expert_up, self.expert_down)
+        names = (pattern.format(expert=expert, product=product) for product in products)
+        gate, up, down = (_behind(layer, name) for name in names)
+        return gate, up, down
 
     def merged_names(self, layer: str, num_experts: int) -> list[tuple[str, str]]:
         """For each expert of a layer what its part of the merged tensors is called here: into it, and out of it."""
-        experts = (f"{layer}.{self.experts}.{expert}" for expert in range(num_experts))
+        experts = (f"{layer}.{MERGED}.{expert}" for expert in range(num_experts))
         return [(f"{name}.gate_up_proj", f"{name}.down_proj") for name in experts]
 
     def joined(self, layer: str, num_experts: int) -> Joined:
         """The experts of a layer as three dimensions each, all of their gates and values in one."""
         if self.merged_experts:
-            into, out = zip(*self.merged_names(layer, num_experts), strict=True)
-            return {f"{layer}.{MERGED}.gate_up_proj": [*into], f"{layer}.{MERGED}.down_proj": [*out]}
+            merged = self.merged_names(layer, num_experts)
+            return {
+                f"{layer}.{MERGED}.gate_up_proj": [into for into, _ in merged],
+                f"{layer}.{MERGED}.down_proj": [out for _, out in merged],
+            }
         names = self.expert_names(layer, num_experts)
+        both = [f"{name}.weight" for gate, up, _ in names for name in (gate, up)]
+        out = [f"{down}.weight" for _, _, down in names]
+        if self.stacked:
+            gate, up, down, together = (f"{name}.weight" for name in self.stacked_names(layer))
+            return {gate: both[::2], up: both[1::2], down: out, together: both}
         return {
-            f"{layer}.{MERGED}.gate_up_proj": [f"{name}.weight" for gate, up, _ in names for name in (gate, up)],
-            f"{layer}.{MERGED}.down_proj": [f"{down}.weight" for _, _, down in names],
+            f"{layer}.{MERGED}.gate_up_proj": both,
+            f"{layer}.{MERGED}.down_proj": out,
             f"{layer}.{MERGED_ROUTER}": [f"{layer}.{self.router}.weight"],
         }
 
@@ -127,6 +152,10 @@ class CheckpointLayout:
             return query, key, value
         grouped = rows.view(num_kv, -1, width)
         return grouped[:, :-2].flatten(0, 1), grouped[:, -2], grouped[:, -1]
+
+
+def _behind(layer: str, name: str) -> str:
+    return f"{layer}.{name}" if layer else name
 
 
 def _rows(num_heads: int, head_dim: int) -> torch.Tensor:

@@ -15,11 +15,12 @@ from pagedchat.errors import ModelError, first_line
 from pagedchat.models.checkpoint_files import GGUF, OTHER_CONFIG, damaged
 from pagedchat.models.gguf.tensors import read_gguf
 from pagedchat.models.pickled_names import foreign_names
+from pagedchat.models.quantized.stacked import Stacked
 from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 
-def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight]]:
+def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight | Stacked]]:
     """Name and contents of every tensor, on the CPU; its memory is the file's, read when it is used.
 
     Args:

@@ -167,9 +167,9 @@ def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Pla
     for expert, names in enumerate(layout.expert_names(layer, mlp.config.num_experts)):
         places |= mlp.experts.places(expert, *names)
     if mlp.shared is not None:
-        shared, middle = f"{layer}.{layout.shared}", mlp.shared.down.in_features
-        places |= mlp.shared.gate_up.part_places(_parts(shared, layout.expert_up, (middle, middle)))
-        places |= mlp.shared.down.places(f"{shared}.{layout.expert_down}")
+        (gate, up, down), middle = layout.shared_names(layer), mlp.shared.down.in_features
+        places |= mlp.shared.gate_up.part_places({gate: middle, up: middle})
+        places |= mlp.shared.down.places(down)
     return places if mlp.shared_gate is None else places | mlp.shared_gate.places(f"{layer}.{layout.shared_gate}")
 
 

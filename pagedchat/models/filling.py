@@ -1,7 +1,8 @@
 """The tensors of a checkpoint on the way to their places in a model. Knows names, orders and joins; no files."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -11,13 +12,17 @@ from pagedchat.layers.quantized_linear import Stored
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.native_model import NativeModel
-from pagedchat.models.parts.cut import Cut
+from pagedchat.models.parts.cut import Cut, Nothing
 from pagedchat.models.quantized.mxfp4 import Packed
+from pagedchat.models.quantized.stacked import Stacked
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.units import format_size
 
 log = logging.getLogger(__name__)
+
+Read = Stored | Stacked | Packed
+"""What a checkpoint may have under a name."""
 
 
 class Filling:
@@ -44,7 +49,7 @@ class Filling:
         self._mismatched: list[str] = []
         self._on_progress = on_progress
 
-    def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
+    def fill(self, tensors: Iterator[tuple[str, Read]]) -> None:
         """Take what there is a place for; the rest is of no use."""
         tied_head = None
         for given, stored in tensors:
@@ -53,15 +58,16 @@ class Filling:
                 self._put_packed(name, stored)
                 continue
             tensor = self._part_of(name, stored)
-            if tensor is None:
-                self._missing.discard(name)
+            if tensor is not None and name in self._joined:
+                self._put_parts(name, tensor)
+            elif isinstance(tensor, torch.Tensor | QuantizedWeight):
+                if name in self._places:
+                    self._put(name, self._as_row(name, tensor))
+                elif name == self._model.head_name:
+                    tied_head = tensor
+            elif name in self._places or name in self._joined or name == self._model.head_name:
+                self._missing.difference_update(self._joined.get(name, [name]))
                 self._mismatched.append(name)
-            elif name in self._places:
-                self._put(name, tensor)
-            elif name in self._joined:
-                self._put_parts(name, as_floats(tensor))
-            elif name == self._model.head_name:
-                tied_head = tensor
         self._settle_head(tied_head)
         check_complete(self._name, self._missing, self._mismatched)
 
@@ -70,40 +76,69 @@ class Filling:
         names = (prefix + given for prefix in self._model.prefixes)
         return next((name for name in names if name in self._places or name in self._joined), given)
 
-    def _part_of(self, name: str, tensor: Stored) -> Stored | None:
+    def _as_row(self, name: str, tensor: Stored) -> Stored:
+        """Some checkpoints have a matrix of one row as a vector."""
+        is_row = isinstance(tensor, torch.Tensor) and self._places[name].shape == (1, *tensor.shape)
+        return tensor.view(1, -1) if is_row and isinstance(tensor, torch.Tensor) else tensor
+
+    def _part_of(self, name: str, tensor: Stored | Stacked) -> Stored | Stacked | None:
         """What of a tensor is meant for this part of the model, in its order; None if it has another shape."""
         cut = self._cuts.get(name)
         if cut is None:
             return tensor
+        if isinstance(tensor, Stacked):
+            return self._part_of_each(name, tensor, cut) if isinstance(cut, Cut) else None
         if not cut.fits(tensor):
             return None
         order = self._orders.pop(name, None)
         if order is None:
-            try:
-                return cut.of(tensor)
-            except ValueError as error:
-                raise InvalidValueError(
-                    f"tensor_parallel_size does not divide the weights of {self._name} as they are stored: "
-                    f"in {name}, {error}.",
-                    "Choose a smaller --tensor-parallel-size, or a checkpoint in other groups.",
-                ) from error
+            return self._cut(name, cut, tensor)
         if isinstance(tensor, torch.Tensor) and len(order) != len(tensor):  # one element in each of these rows
             return cut.of(ordered(tensor, order))
         rows = cut.of(order)  # so that no others are read
         assert isinstance(rows, torch.Tensor)  # noqa: S101 - as it was
         return tensor[rows] if isinstance(tensor, torch.Tensor) else tensor.rows(rows)
 
-    def _put_parts(self, name: str, tensor: torch.Tensor) -> None:
-        """One after the other, each as many rows as its place has."""
-        parts = self._joined[name]
-        heights = [len(self._places[part]) for part in parts]
-        rows = tensor.flatten(0, -2)
-        if len(rows) != sum(heights):
+    def _part_of_each(self, name: str, tensor: Stacked, cut: Cut) -> Stacked | None:
+        if not 0 < cut.dim < len(tensor.shape) or tensor.shape[cut.dim] != cut.whole:
+            return None
+        of_matrix = replace(cut, dim=cut.dim - 1)
+
+        def part(matrix: QuantizedWeight) -> QuantizedWeight:
+            found = self._cut(name, of_matrix, matrix)
+            assert isinstance(found, QuantizedWeight)  # noqa: S101 - as it was
+            return found
+
+        return tensor.changed(part, cut.dim, sum(count for _, count in cut.spans))
+
+    def _cut(self, name: str, cut: Cut | Nothing, tensor: Stored) -> Stored:
+        try:
+            return cut.of(tensor)
+        except ValueError as error:
+            raise InvalidValueError(
+                f"tensor_parallel_size does not divide the weights of {self._name} as they are stored: "
+                f"in {name}, {error}.",
+                "Choose a smaller --tensor-parallel-size, or a checkpoint in other groups.",
+            ) from error
+
+    def _put_parts(self, name: str, tensor: Stored | Stacked) -> None:
+        """Matrix by matrix, and in each one part below the other, as many rows as its place has."""
+        parts, shape = self._joined[name], tuple(tensor.shape)
+        if len(shape) == 2:
+            shape = (1, *shape)
+        each = len(parts) // max(1, shape[0])
+        groups = [parts[start : start + each] for start in range(0, len(parts), each)] if each else []
+        heights = {sum(len(self._places[part]) for part in group) for group in groups}
+        if len(shape) != 3 or len(groups) != shape[0] or heights != {shape[1]}:
             self._missing.difference_update(parts)
             self._mismatched.append(name)
             return
-        for part, its_rows in zip(parts, torch.split(rows, heights), strict=True):
-            self._put(part, its_rows)
+        for group, matrix in zip(groups, _matrices(tensor), strict=True):
+            start = 0
+            for part in group:
+                rows = slice(start, start + len(self._places[part]))
+                self._put(part, matrix[rows] if isinstance(matrix, torch.Tensor) else matrix.rows(rows))
+                start = rows.stop
 
     def _put_packed(self, name: str, tensor: Packed) -> None:
         """Expert by expert; what places have as columns are rows there."""
@@ -168,6 +203,11 @@ class Filling:
             head = tensor.to(model.embedding.weight)
             if not torch.equal(head, model.embedding.weight):
                 model.head.weight = nn.Parameter(head.clone(), requires_grad=False)
+
+
+def _matrices(tensor: Stored | Stacked) -> Iterable[Stored]:
+    """Of a tensor of three dimensions; one of two is one."""
+    return tensor if isinstance(tensor, Stacked) or len(tensor.shape) == 3 else [tensor]  # type: ignore[return-value]
 
 
 def _in_turns(shape: torch.Size) -> tuple[int, ...] | None:

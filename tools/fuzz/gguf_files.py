@@ -38,6 +38,25 @@ TENSORS: list[list[Any]] = [
     ["blk.0.ffn_down.weight", [32, 32], 30],
 ]  # fmt: skip
 """Name, shape and kind."""
+MIXTURE_VALUES: dict[str, Any] = {
+    **{name.replace("llama.", "qwen2moe."): value for name, value in VALUES.items()},
+    "general.architecture": "qwen2moe", "qwen2moe.expert_count": 3, "qwen2moe.expert_used_count": 2,
+    "qwen2moe.expert_feed_forward_length": 64, "qwen2moe.expert_shared_feed_forward_length": 32,
+}  # fmt: skip
+"""Of a tiny mixture of experts."""
+MIXTURE_TENSORS: list[list[Any]] = [
+    *(tensor for tensor in TENSORS if ".ffn_" not in tensor[0]), ["output.weight", [len(_TOKENS), 32], Q8_0],
+    ["blk.0.ffn_norm.weight", [32], F32], ["blk.0.ffn_gate_inp.weight", [3, 32], F32],
+    ["blk.0.ffn_gate_exps.weight", [3, 64, 32], Q8_0], ["blk.0.ffn_up_exps.weight", [3, 64, 32], 2],
+    ["blk.0.ffn_down_exps.weight", [3, 32, 64], F16], ["blk.0.ffn_gate_shexp.weight", [32, 32], Q8_0],
+    ["blk.0.ffn_up_shexp.weight", [32, 32], F16], ["blk.0.ffn_down_shexp.weight", [32, 32], 2],
+    ["blk.0.ffn_gate_inp_shexp.weight", [32], F32],
+]  # fmt: skip
+_MODELS = ((VALUES, TENSORS), (MIXTURE_VALUES, MIXTURE_TENSORS))
+_OTHER_NAMES = (
+    "output.weight", "rope_freqs.weight", "token_embd.weight", "blk.0.ffn_gate_up_exps.weight",
+    "blk.0.ffn_gate.1.weight", "blk.0.ffn_down_exps.weight", "", "\x00",
+)  # fmt: skip
 _HUGE = (0, 1, 31, 2**31, 2**40, 2**63, 2**64 - 1)
 _NUMBERS = st.integers(-5, 300) | st.sampled_from(_HUGE)
 
@@ -111,20 +130,20 @@ def _plain(value: Any, kind: int, order: str) -> bytes:
 @st.composite
 def _files(draw: st.DrawFn) -> bytes:
     """Values or tensors that make no sense, counts that lie, bytes that were changed, an end that is missing."""
-    values = draw(bent(VALUES, _NUMBERS)) if draw(st.booleans()) else VALUES
-    tensors = [list(tensor) for tensor in TENSORS]
+    whole, given = draw(st.sampled_from(_MODELS))
+    values = draw(bent(whole, _NUMBERS)) if draw(st.booleans()) else whole
+    tensors = [list(tensor) for tensor in given]
     if draw(st.booleans()):
         tensor = tensors[draw(st.integers(0, len(tensors) - 1))]
         what = draw(st.integers(0, 3))
         if what == 0:
-            tensor[0] = draw(
-                st.sampled_from(["output.weight", "rope_freqs.weight", "token_embd.weight", "", "\x00"])
-            )
+            tensor[0] = draw(st.sampled_from(_OTHER_NAMES))
         elif what == 1:
-            tensor[1] = draw(st.lists(_NUMBERS.map(abs), max_size=5))
+            shuffled = st.permutations(tensor[1])
+            tensor[1] = draw(shuffled | st.lists(_NUMBERS.map(abs), max_size=5))
         else:
             tensor[2] = draw(st.integers(0, 45) | st.sampled_from(_HUGE))
-    values = values if isinstance(values, dict) else VALUES
+    values = values if isinstance(values, dict) else whole
     counts = draw(st.none() | st.tuples(any_of(_HUGE), any_of(_HUGE))) if draw(st.integers(0, 5)) == 0 else None
     version = draw(st.sampled_from([3] * 8 + [0, 1, 2, 4, 2**24, 2**32 - 1]))
     data = bytearray(gguf_bytes(values, tensors, version=version, counts=counts))

@@ -70,7 +70,10 @@ OLMOE_DEFAULTS: dict[str, Any] = BASE_DEFAULTS | {
     "eos_token_id": 50279,
 }
 _MIXTRAL = CheckpointLayout(
-    router="block_sparse_moe.gate", experts="block_sparse_moe.experts", expert_up=("w1", "w3"), expert_down="w2"
+    router="block_sparse_moe.gate",
+    experts="block_sparse_moe.experts.{expert}.{product}",
+    expert_up=("w1", "w3"),
+    expert_down="w2",
 )
 
 

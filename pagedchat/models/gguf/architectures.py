@@ -1,15 +1,15 @@
-"""What the architectures of GGUF files are called, and their tensors and values, beside what a config.json would say.
-Knows no file.
+"""What GGUF files call architectures, their tensors and their values, and what a config.json calls them. Knows no
+file.
+
+What is a mixture of experts is in `mixtures`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pagedchat.models.checkpoint_layout import CheckpointLayout
-
-Value = Callable[[str], Any]
-"""What a file has under a name, behind its architecture and a dot; None where it has nothing."""
+from pagedchat.models.gguf.mixtures import MIXTRAL, MIXTURES, Value
 
 _LAYOUT = CheckpointLayout(
     prefixes=("",),
@@ -27,6 +27,18 @@ _LAYOUT = CheckpointLayout(
     head="output",
 )
 _AROUND = replace(_LAYOUT, attention_end_norm="post_attention_norm", mlp_end_norm="post_ffw_norm")
+_MIXTURE = replace(
+    _LAYOUT,
+    router="ffn_gate_inp",
+    experts="{product}.{expert}",
+    expert_up=("ffn_gate", "ffn_up"),
+    expert_down="ffn_down",
+    stacked="{product}_exps",
+    stacked_up="ffn_gate_up",
+    shared="{product}_shexp",
+    shared_gate="ffn_gate_inp_shexp",
+)
+"""Experts have tensors of their own in Mixtral's old files alone."""
 LAYOUTS = {
     "llama": replace(_LAYOUT, interleaved=True),
     "qwen2": _LAYOUT,
@@ -36,9 +48,21 @@ LAYOUTS = {
     "gemma3": _AROUND,
     "phi2": replace(_LAYOUT, qkv=("attn_qkv",), up=("ffn_up",)),
     "phi3": replace(_LAYOUT, qkv=("attn_qkv",), up=("ffn_up",)),
+    "qwen2moe": _MIXTURE,
+    "qwen3moe": _MIXTURE,
+    "olmoe": _MIXTURE,
+    MIXTRAL: replace(_MIXTURE, interleaved=True),
 }
 """By architecture."""
-MODEL_TYPES = {"gemma3": "gemma3_text", "phi2": "phi"}
+ARCHITECTURES = tuple(name for name in LAYOUTS if name != MIXTRAL)
+"""As files have them."""
+MODEL_TYPES = {
+    "gemma3": "gemma3_text",
+    "phi2": "phi",
+    "qwen2moe": "qwen2_moe",
+    "qwen3moe": "qwen3_moe",
+    MIXTRAL: "mixtral",
+}
 """Of those that config.json calls otherwise."""
 NAMES = {
     "hidden_size": "embedding_length",
@@ -100,12 +124,13 @@ def _of_phi3(value: Value, found: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-EXTRA: dict[str, Callable[[Value, dict[str, Any]], dict[str, Any]]] = {
+EXTRA: Mapping[str, Callable[[Value, dict[str, Any]], dict[str, Any]]] = {
     "qwen2": _of_qwen,
     "qwen3": _of_qwen,
     "gemma2": _of_gemma2,
     "gemma3": _of_gemma3,
     "phi2": _of_phi,
     "phi3": _of_phi3,
+    **MIXTURES,
 }
 """What only some have besides: from the values and what is known so far."""

@@ -18,8 +18,9 @@ from pagedchat.layers.norms import NormConfig
 from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
-from pagedchat.models.gguf.architectures import EXTRA, LAYOUTS, MODEL_TYPES, NAMES, Value
+from pagedchat.models.gguf.architectures import ARCHITECTURES, EXTRA, LAYOUTS, MODEL_TYPES, NAMES
 from pagedchat.models.gguf.header import GgufHeader, read_header
+from pagedchat.models.gguf.mixtures import Value, with_experts
 from pagedchat.models.gguf.tensors import read_tensor
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes
@@ -50,10 +51,10 @@ def describe_gguf(name: str, path: Path) -> ModelDescription:
             f"{name} is one of {parts} files of a model, which are not read.",
             "Put them together with llama-gguf-split --merge.",
         )
-    if not isinstance(architecture, str) or architecture not in LAYOUTS:
+    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         raise ModelError(
             f"{name} is a model of the architecture {shown(architecture)}, which is not run from GGUF files.",
-            f"Choose one of {', '.join(LAYOUTS)}, or the model's folder in safetensors.",
+            f"Choose one of {', '.join(ARCHITECTURES)}, or the model's folder in safetensors.",
         )
     try:
         return _describe(name, path, header, architecture)
@@ -71,14 +72,16 @@ def describe_gguf(name: str, path: Path) -> ModelDescription:
 
 
 def _describe(name: str, path: Path, header: GgufHeader, architecture: str) -> ModelDescription:
-    values = _as_config(header, architecture)
+    kind = with_experts(architecture, header.values.get(f"{architecture}.expert_count"))
+    values = _as_config(header, architecture, kind)
     check_sizes(values)
     described = read_native(values)
+    _check_experts(header, described.config)
     kinds = [kind for kind in header.kinds() if kind not in _FLOATS]
     return describe_native(
         name,
         path,
-        replace(described, config=_as_stored(described.config, path, header, architecture)),
+        replace(described, config=_as_stored(described.config, path, header, kind)),
         model_type=values["model_type"],
         eos_token_ids=frozenset().union(_turn_ends(header), *(_token_id(header, end) for end in _ENDS)),
         dtype=torch.bfloat16 if kinds else _FLOATS[header.kinds()[0]],
@@ -98,26 +101,36 @@ def _turn_ends(header: GgufHeader) -> frozenset[int]:
     return frozenset(number for number, (token, kind) in kinds if kind == _CONTROL and token in _TURN_ENDS)
 
 
-def _as_config(header: GgufHeader, architecture: str) -> dict[str, Any]:
+def _check_experts(header: GgufHeader, config: DecoderConfig) -> None:
+    """Before so many are built."""
+    mixture = config.mixture
+    if mixture is None:
+        return
+    if len(header.tensors) < config.num_layers:
+        raise NotNativeError(f"it has {len(header.tensors)} tensors for {config.num_layers} layers")
+    router = next((tensor.shape for tensor in header.tensors if tensor.name == "blk.0.ffn_gate_inp.weight"), None)
+    if router is not None and router[0] != mixture.num_experts:
+        raise NotNativeError(f"its expert_count is {mixture.num_experts}, and its first router knows {router[0]}")
+
+
+def _as_config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
     """What config.json would say."""
 
     def value(name: str) -> Any:
         return header.values.get(f"{architecture}.{name}")
 
-    if value("expert_count"):
-        raise NotNativeError("it is a mixture of experts, whose files are not read")
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     if "token_embd.weight" not in shapes:
         raise NotNativeError("it has no token_embd.weight")
     given = {ours: value(theirs) for ours, theirs in NAMES.items() if value(theirs) is not None}
     found = {
-        "model_type": MODEL_TYPES.get(architecture, architecture),
+        "model_type": MODEL_TYPES.get(kind, kind),
         "vocab_size": shapes["token_embd.weight"][0],
         "tie_word_embeddings": "output.weight" not in shapes,
         **given,
         **_rotary(value, given),
     }
-    extra = EXTRA.get(architecture)
+    extra = EXTRA.get(kind)
     return found if extra is None else found | extra(value, found)
 
 
@@ -130,18 +143,18 @@ def _rotary(value: Value, given: dict[str, Any]) -> dict[str, Any]:
     return {"rope_scaling": scaling | ({"original_max_position_embeddings": trained} if trained else {})}
 
 
-def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, architecture: str) -> DecoderConfig:
+def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, kind: str) -> DecoderConfig:
     """With the file's names, biases, norms and frequencies."""
     tensors = {tensor.name: tensor for tensor in header.tensors}
     config = replace(
         config,
-        layout=LAYOUTS[architecture],
+        layout=LAYOUTS[kind],
         qkv_bias=any(f"blk.0.{name}.bias" in tensors for name in ("attn_q", "attn_qkv")),
         out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_up.bias" in tensors,
         head_bias="output.bias" in tensors,
     )
-    if architecture.startswith("gemma"):
+    if kind.startswith("gemma"):
         qk_norm = config.qk_norm
         config = replace(
             config,
@@ -157,7 +170,7 @@ def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, architectu
     slowed = tuple(stored.float().tolist())
     if not all(0 < factor < 1e30 for factor in slowed):
         raise NotNativeError(f"its {factors.name} has factors that are none")
-    return _slowed(config, slowed, header.values, architecture)
+    return _slowed(config, slowed, header.values, str(header.values["general.architecture"]))
 
 
 def _slowed(

@@ -23,18 +23,24 @@ def expert_cuts(layout: CheckpointLayout, own: MixtureConfig, whole: MixtureConf
         yield from _in_turns(own, whole, rank)
         return
     middle = evenly(0, own.width, whole.width, rank)
-    for expert in range(whole.num_experts):
-        yield from _gated(f"{layout.experts}.{expert}", layout, middle, rank)
-    yield f"{MERGED}.gate_up_proj", side_by_side(evenly(1, own.width, whole.width, rank))
-    yield f"{MERGED}.down_proj", evenly(2, own.width, whole.width, rank)
+    for names in layout.expert_names("", whole.num_experts):
+        yield from _gated(names, middle, rank)
+    rows, columns = evenly(1, own.width, whole.width, rank), evenly(2, own.width, whole.width, rank)
+    if layout.stacked:
+        gate, up, down, together = (f"{name}.weight" for name in layout.stacked_names(""))
+        yield from {gate: rows, up: rows, down: columns, together: side_by_side(rows)}.items()
+    yield f"{MERGED}.gate_up_proj", side_by_side(rows)
+    yield f"{MERGED}.down_proj", columns
     if own.shared_width is not None and whole.shared_width is not None:
-        yield from _gated(layout.shared, layout, evenly(0, own.shared_width, whole.shared_width, rank), rank)
+        shared = evenly(0, own.shared_width, whole.shared_width, rank)
+        yield from _gated(layout.shared_names(""), shared, rank)
 
 
-def _gated(name: str, layout: CheckpointLayout, middle: Cut, rank: int) -> Named:
-    for part in layout.expert_up:
-        yield from by_outputs(f"{name}.{part}", middle)
-    yield from by_inputs(f"{name}.{layout.expert_down}", middle, rank)
+def _gated(names: tuple[str, str, str], middle: Cut, rank: int) -> Named:
+    gate, up, down = names
+    yield from by_outputs(gate, middle)
+    yield from by_outputs(up, middle)
+    yield from by_inputs(down, middle, rank)
 
 
 def _in_turns(own: MixtureConfig, whole: MixtureConfig, rank: int) -> Named:

@@ -8,10 +8,9 @@ import torch
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.quantized_linear import QuantizedLinear, Slot, Stored, StoredEmbedding
-from pagedchat.models.filling import Filling, as_floats, ordered
+from pagedchat.models.filling import Filling, Read, as_floats, ordered
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
-from pagedchat.models.quantized.mxfp4 import Packed
 from pagedchat.models.quantized.quantising import Quantising
 from pagedchat.models.quantized.shell import CPU
 from pagedchat.models.staged_copy import StagedCopies
@@ -52,7 +51,7 @@ class QuantizedFilling(Filling):
         self._quantising = Quantising(forms, starts, kernels)
         self._pages = FilePages()
 
-    def fill(self, tensors: Iterator[tuple[str, Stored | Packed]]) -> None:
+    def fill(self, tensors: Iterator[tuple[str, Read]]) -> None:
         """See `Filling`."""
         super().fill(tensors)
         for slot in self._slots.values():

@@ -10,6 +10,7 @@ import torch
 
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.parts.cut import Cut
+from pagedchat.models.quantized.stacked import Stacked
 
 QUANT_METHOD = "mxfp4"
 """In a config's `quantization_config`."""
@@ -78,8 +79,8 @@ def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def with_packed(
-    tensors: Iterator[tuple[str, Stored]],
-) -> Iterator[tuple[str, Stored | Packed]]:
+    tensors: Iterator[tuple[str, Stored | Stacked]],
+) -> Iterator[tuple[str, Stored | Stacked | Packed]]:
     """The same tensors, but for blocks and their scales: both together, under the name that they have in common.
 
     Args:

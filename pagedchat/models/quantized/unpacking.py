@@ -14,6 +14,7 @@ import torch
 from pagedchat.errors import ModelError
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.quantized.packing import OTHER_FILE, Packing
+from pagedchat.models.quantized.stacked import Stacked
 from pagedchat.ops.common.pages import FilePages
 from pagedchat.ops.quantized.quantize import pack, quantize
 from pagedchat.ops.quantized.steps import ZERO_OF_4_BITS
@@ -48,8 +49,8 @@ class _OrderedError(Exception):
 
 
 def unpacked(
-    name: str, packing: Packing, tensors: Iterator[tuple[str, Stored]], *, floats_as: FloatsAs
-) -> Iterator[tuple[str, Stored]]:
+    name: str, packing: Packing, tensors: Iterator[tuple[str, Stored | Stacked]], *, floats_as: FloatsAs
+) -> Iterator[tuple[str, Stored | Stacked]]:
     """The tensors of a checkpoint with its products put together.
 
     Args:
@@ -66,7 +67,7 @@ def unpacked(
     parts = PARTS[packing.method]
     for given, tensor in tensors:
         stem, _, part = given.rpartition(".")
-        if isinstance(tensor, QuantizedWeight) or part not in parts or _is_whole(part, tensor):
+        if not isinstance(tensor, torch.Tensor) or part not in parts or _is_whole(part, tensor):
             if part not in _DROPPED:
                 yield given, tensor
             continue

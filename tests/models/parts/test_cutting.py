@@ -17,6 +17,7 @@ from pagedchat.models.parts.cutting import cut_for_rank, objection_to_ranks
 from pagedchat.models.quantized.forms import Quantization
 from pagedchat.runtime.attention.dense import DenseAttention
 from tests.models.families.tiny_families import CONFIGS, random_model, save, save_tiny, wide_model
+from tests.models.gguf.gguf_tensors import Experts
 from tests.models.gguf.write_gguf import write_gguf
 from tests.models.quantized.test_mxfp4 import as_packed
 from tests.models.quantized.test_stored import save_stored
@@ -89,6 +90,32 @@ def test_stored_few_bits_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
     whole = logits_of(load(description))
     assert (first - whole).norm() / whole.norm() < 1e-4
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("experts", ["stacked", "together", "apart"])
+@pytest.mark.parametrize("kind", ["F32", "Q8_0", "Q4_1"])
+def test_experts_of_a_file_are_cut_as_they_are(kind: str, experts: Experts, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    config = copy.deepcopy(CONFIGS["qwen2_moe"])
+    config.moe_intermediate_size, config.shared_expert_intermediate_size, config.intermediate_size = 64, 64, 64
+    config.hidden_size, config.head_dim = 64, 16
+    whole = save(tmp_path / "whole", random_model("qwen2_moe", config, 0.2))
+    description = describe(write_gguf(tmp_path / "m.gguf", whole, kind, experts=experts))
+    first, second = of_ranks(description, 2)
+    meant = logits_of(load(description))
+    assert (first - meant).norm() / meant.norm() < 1e-4
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("experts", ["stacked", "together", "apart"])
+def test_experts_whose_groups_no_cut_divides_are_one_sentence(experts: Experts, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    config = copy.deepcopy(CONFIGS["olmoe"])
+    config.intermediate_size, config.hidden_size = 96, 64
+    whole = save(tmp_path / "whole", random_model("olmoe", config, 0.3))
+    description = describe(write_gguf(tmp_path / "m.gguf", whole, "Q8_0", experts=experts))
+    with pytest.raises(InvalidValueError, match=r"tensor_parallel_size .*: in blk.* no whole groups of 32\."):
+        of_ranks(description, 2)
 
 
 def test_groups_that_no_cut_divides_are_one_sentence(tmp_path: Path) -> None:
