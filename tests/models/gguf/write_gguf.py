@@ -121,11 +121,14 @@ def quantised(floats: np.ndarray, kind: str) -> np.ndarray:
         size, num_bytes = gguf.GGML_QUANT_SIZES[number]
         random = np.random.default_rng(crc32(floats.tobytes()))
         rows = random.integers(0, 256, (*floats.shape[:-1], floats.shape[-1] // size, num_bytes), dtype=np.uint8)
-        levels = {"Q4_K": (32, 8), "Q5_K": (32, 16), "Q6_K": (64, 16)}[kind]
+        levels = {"Q4_K": (32, 8), "Q5_K": (32, 16), "Q6_K": (64, 48)}[kind]
         scale = np.float16(floats.std() / levels[0] / levels[1])
         for place in (208,) if kind == "Q6_K" else (0, 2):
             rows[..., place : place + 2] = np.frombuffer(scale.tobytes(), dtype=np.uint8)
-        if kind != "Q6_K":  # as many above zero as below
+        if kind == "Q6_K":  # groups that are much alike
+            groups = rows[..., 192:208].view(np.int8)
+            groups[...] = random.choice([-1, 1], groups.shape) * random.integers(64, 128, groups.shape)
+        else:  # as many above zero as below
             rows[..., 4:16] = 33
             half = np.float16(scale * (7.5 if kind == "Q4_K" else 15.5))
             rows[..., 2:4] = np.frombuffer(half.tobytes(), dtype=np.uint8)
