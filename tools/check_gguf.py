@@ -33,7 +33,7 @@ from tests.models.gguf.write_gguf import write_gguf
 FAMILIES = {
     "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
     "mixtral": "MixtralForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-    "olmoe": "OlmoeForCausalLM",
+    "olmoe": "OlmoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
 }  # fmt: skip
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0")
 SHAPE = {
@@ -48,6 +48,10 @@ _OF_QWEN = {
 MIXTURES: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 4},
     "qwen2_moe": _OF_QWEN, "qwen3_moe": _OF_QWEN | {"norm_topk_prob": True},
+    "gpt_oss": {
+        "num_local_experts": 8, "num_experts_per_tok": 4, "intermediate_size": 256, "sliding_window": 32,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
     "olmoe": {"num_experts": 8, "num_experts_per_tok": 3, "num_key_value_heads": 4},
 }  # fmt: skip
 """What their shapes have besides."""

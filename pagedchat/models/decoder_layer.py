@@ -166,6 +166,10 @@ def _mixture_places(mlp: SparseMlp, layer: str, layout: CheckpointLayout) -> Pla
         return places | _merged_places(mlp, layer, layout)
     for expert, names in enumerate(layout.expert_names(layer, mlp.config.num_experts)):
         places |= mlp.experts.places(expert, *names)
+    if mlp.gate_up_bias is not None and mlp.down_bias is not None:
+        gate, up, down, _ = layout.stacked_names(layer)
+        gates, values = mlp.gate_up_bias.chunk(2, dim=1)
+        places |= {f"{gate}.bias": gates, f"{up}.bias": values, f"{down}.bias": mlp.down_bias}
     if mlp.shared is not None:
         (gate, up, down), middle = layout.shared_names(layer), mlp.shared.down.in_features
         places |= mlp.shared.gate_up.part_places({gate: middle, up: middle})

@@ -52,6 +52,7 @@ LAYOUTS = {
     "qwen3moe": _MIXTURE,
     "olmoe": _MIXTURE,
     MIXTRAL: replace(_MIXTURE, interleaved=True),
+    "gpt-oss": replace(_MIXTURE, mlp_norm="post_attention_norm", sinks="attn_sinks.weight"),
 }
 """By architecture."""
 ARCHITECTURES = tuple(name for name in LAYOUTS if name != MIXTRAL)
@@ -62,6 +63,7 @@ MODEL_TYPES = {
     "qwen2moe": "qwen2_moe",
     "qwen3moe": "qwen3_moe",
     MIXTRAL: "mixtral",
+    "gpt-oss": "gpt_oss",
 }
 """Of those that config.json calls otherwise."""
 NAMES = {

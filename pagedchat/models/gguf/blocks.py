@@ -1,10 +1,10 @@
 """The contents of GGUF tensors -> floats, or the few bits that they are stored in. Knows no file and no names.
 
 F16, BF16 and F32 are floats. The rest becomes a `QuantizedWeight` with the digits as they are; layouts are those of
-llama.cpp's `ggml-quants.c`. Exact are Q8_0, Q4_0, Q5_0 and Q5_1. The others have scales (and minimums) that are a
-product of two numbers and do not always fit in 11 bits, nor does a Q4's minimum, which here is that of digit -8:
-they are rounded to float16 once, so that an element is off by at most 2^-11 of each of the two terms that it is the
-sum of, or by 2^-24 where they are smaller than float16 goes.
+llama.cpp's `ggml-quants.c`. Exact are Q8_0, Q4_0, Q5_0, Q5_1, and MXFP4 in 8 bits, whose scales go down to 2^-24
+here. The others have scales (and minimums) that are a product of two numbers and do not always fit in 11 bits, nor
+does a Q4's minimum, which here is that of digit -8: they are rounded to float16 once, so that an element is off by
+at most 2^-11 of each of the two terms that it is the sum of, or by 2^-24 where they are smaller than float16 goes.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.models.gguf.kinds import KINDS
+from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 _ELEMENTS_AT_ONCE = 1 << 21
@@ -62,7 +63,8 @@ def _matrix(name: str, rows: torch.Tensor, width: int) -> QuantizedWeight:
     scales = torch.empty(num_rows, num_groups, dtype=torch.float16)
     minimums = torch.empty(num_rows, num_groups, dtype=torch.float16) if form.has_minimums else None
     at_once = max(1, _ELEMENTS_AT_ONCE // width)
-    for start in range(0, num_rows, at_once):
+
+    def bring(start: int) -> None:
         chosen = slice(start, start + at_once)
         found = form.unpack(rows[chosen].flatten(0, 1))
         whole = found.digits.reshape(-1, width)
@@ -70,12 +72,17 @@ def _matrix(name: str, rows: torch.Tensor, width: int) -> QuantizedWeight:
         scales[chosen] = found.scales.reshape(-1, num_groups)
         if minimums is not None and found.minimums is not None:
             minimums[chosen] = found.minimums.reshape(-1, num_groups)
-    if not all(bool(torch.isfinite(part).all()) for part in (scales, minimums) if part is not None):
-        raise ValueError("it has scales that are not finite, or too large")
+        if not all(bool(torch.isfinite(part[chosen]).all()) for part in (scales, minimums) if part is not None):
+            raise ValueError("it has scales that are not finite, or too large")
+
+    in_threads(range(0, num_rows, at_once), bring)
     return QuantizedWeight(form.bits, form.group_size, digits, scales, minimums)
 
 
 # --- blocks of 32 with a scale or two --------------------------------------------------------------
+
+_TWICE = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""What four bits of MXFP4 stand for."""
 
 
 def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
@@ -111,6 +118,14 @@ def _q5_0(blocks: torch.Tensor) -> _Unpacked:
 def _q5_1(blocks: torch.Tensor) -> _Unpacked:
     digits = (_halves(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])).to(torch.int8)
     return _Unpacked(digits, _half(blocks, 0), _half(blocks, 2))
+
+
+def _mxfp4(blocks: torch.Tensor) -> _Unpacked:
+    """Digits are twice what four bits stand for, so that they are whole."""
+    powers = torch.ldexp(torch.ones(256), torch.arange(256) - 128)
+    powers[255] = torch.nan
+    digits = torch.tensor(_TWICE, dtype=torch.int8)[_halves(blocks[:, 1:]).int()]
+    return _Unpacked(digits, powers[blocks[:, :1].int()])
 
 
 def _q8_0(blocks: torch.Tensor) -> _Unpacked:
@@ -172,6 +187,7 @@ _FORMS = {
     "Q5_0": _Form(8, 32, False, _q5_0),
     "Q5_1": _Form(8, 32, True, _q5_1),
     "Q8_0": _Form(8, 32, False, _q8_0),
+    "MXFP4": _Form(8, 32, False, _mxfp4),
     "Q4_K": _Form(4, 32, True, _q4_k),
     "Q5_K": _Form(8, 32, True, _q5_k),
     "Q6_K": _Form(8, 16, False, _q6_k),

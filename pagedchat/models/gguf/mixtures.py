@@ -14,8 +14,8 @@ Value = Callable[[str], Any]
 
 MIXTRAL = "llama with experts"
 """What is called a Mixtral everywhere else, and whose files say that it is a Llama."""
-_SOFTMAX = 1
-"""Of what makes weights of the router's logits."""
+_SOFTMAX, _SOFTMAX_OF_CHOSEN = 1, 3
+"""What makes weights of the router's logits; the second is gpt-oss's, whose weights always sum to one."""
 
 
 def with_experts(architecture: str, num_experts: object) -> str:
@@ -37,7 +37,7 @@ def _experts(value: Value) -> dict[str, Any]:
     scale, used = value("expert_weights_scale"), value("expert_used_count")
     if scale not in (None, 0, 1):
         raise NotNativeError(f"it multiplies what its experts give by {scale!r:.60}")
-    if value("expert_gating_func") not in (None, 0, _SOFTMAX):
+    if value("expert_gating_func") not in (None, 0, _SOFTMAX, _SOFTMAX_OF_CHOSEN):
         raise NotNativeError("it gives experts other weights than those of a softmax")
     if value("expert_group_count") not in (None, 0, 1) or value("leading_dense_block_count") not in (None, 0):
         raise NotNativeError("its experts are in groups, or not in all of its layers")
@@ -83,10 +83,23 @@ def _of_mixtral(value: Value, found: dict[str, Any]) -> dict[str, Any]:
     return _experts(value) | {"sliding_window": None, "rope_theta": theta}
 
 
+def _of_gpt_oss(value: Value, found: dict[str, Any]) -> dict[str, Any]:
+    """Every other layer has a window, the first one too. Bounds of a rotary embedding's ramp are not rounded."""
+    if value("attention.sliding_window_pattern") not in (None, 2):
+        raise NotNativeError("its windows are not those of every other layer")
+    width, scaling = value("expert_feed_forward_length"), found.get("rope_scaling")
+    return _experts(value) | {
+        "intermediate_size": found.get("intermediate_size") if width is None else width,
+        "rope_parameters": None,
+        "rope_scaling": None if scaling is None else scaling | {"truncate": False},
+    }
+
+
 MIXTURES: dict[str, Callable[[Value, dict[str, Any]], dict[str, Any]]] = {
     "qwen2moe": _of_qwen2moe,
     "qwen3moe": _of_qwen3moe,
     "olmoe": _of_olmoe,
     MIXTRAL: _of_mixtral,
+    "gpt-oss": _of_gpt_oss,
 }
 """By architecture."""

@@ -29,6 +29,10 @@ def expert_cuts(layout: CheckpointLayout, own: MixtureConfig, whole: MixtureConf
     if layout.stacked:
         gate, up, down, together = (f"{name}.weight" for name in layout.stacked_names(""))
         yield from {gate: rows, up: rows, down: columns, together: side_by_side(rows)}.items()
+        gate, up, down, _ = (f"{name}.bias" for name in layout.stacked_names(""))
+        yield from {gate: rows, up: rows}.items()
+        if rank:
+            yield down, NOTHING
     yield f"{MERGED}.gate_up_proj", side_by_side(rows)
     yield f"{MERGED}.down_proj", columns
     if own.shared_width is not None and whole.shared_width is not None:

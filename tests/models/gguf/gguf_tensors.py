@@ -18,7 +18,7 @@ _NAMES = {
     "mlp.fc2": "ffn_down", "input_layernorm": "attn_norm", "mlp.gate": "ffn_gate_inp",
     "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.router": "ffn_gate_inp",
 }  # fmt: skip
 _OUTSIDE = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "model.final_layernorm": "output_norm",
@@ -34,6 +34,7 @@ _PRODUCTS = {
     "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down", "w1": "ffn_gate", "w3": "ffn_up",
     "w2": "ffn_down",
 }  # fmt: skip
+_MERGED = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj(_bias)?")
 _FLOATS = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
 
 Experts = Literal["stacked", "together", "apart"]
@@ -52,7 +53,7 @@ class Planned(NamedTuple):
     @property
     def in_blocks(self) -> bool:
         """Whether it is no norm, no bias and no router."""
-        return len(self.shape) > 1 and not self.name.endswith(_FLOATS)
+        return len(self.shape) > 1 and not self.name.endswith((*_FLOATS, ".bias"))
 
 
 class Checkpoint:
@@ -92,9 +93,11 @@ def planned(config: dict[str, Any], folder: Path, architecture: str, experts: Ex
     checkpoint, found, fused = Checkpoint(folder), [], dict[str, str]()
     stacks = defaultdict[str, list[tuple[int, str, str]]](list)
     for name in checkpoint.names():
-        expert = _EXPERT.fullmatch(name)
-        theirs = "" if expert else _name(name, architecture)
-        if expert is not None:
+        expert, merged = _EXPERT.fullmatch(name), _MERGED.fullmatch(name)
+        theirs = "" if expert or merged else _name(name, architecture)
+        if merged is not None:
+            found += _of_merged(merged[1], bool(merged[3]), name, checkpoint)
+        elif expert is not None:
             layer, number, product = expert.groups()
             stack = _stack_name(_PRODUCTS[product], number, experts)
             stacks[f"blk.{layer}.{stack}.weight"].append((int(number), _PRODUCTS[product], name))
@@ -110,6 +113,28 @@ def planned(config: dict[str, Any], folder: Path, architecture: str, experts: Ex
         rest = [name for _, _, name in sorted(parts)]
         found.append(_stack(stack, rest, checkpoint, experts))
     return found
+
+
+def _of_merged(layer: str, is_bias: bool, name: str, checkpoint: Checkpoint) -> Iterator[Planned]:
+    """Gates and values of gpt-oss, which take turns there, and have a row for each input."""
+    parts = apart(name, checkpoint.read(name))
+    for product, tensor in parts.items():
+        stack = f"blk.{layer}.{product}_exps.{'bias' if is_bias else 'weight'}"
+        yield Planned(stack, tuple(tensor.shape), lambda tensor=tensor: iter(tensor))
+
+
+def apart(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of a merged tensor of gpt-oss: products, `[num_experts, rows, columns]`, or biases, `[num_experts, rows]`."""
+    rows = tensor.mT if tensor.dim() == 3 else tensor.unsqueeze(-1)
+    parts = {"ffn_gate": rows[:, ::2], "ffn_up": rows[:, 1::2]} if "gate_up" in name else {"ffn_down": rows}
+    return {
+        product: (part if tensor.dim() == 3 else part.squeeze(-1)).contiguous() for product, part in parts.items()
+    }
+
+
+def merged(parts: list[torch.Tensor]) -> torch.Tensor:
+    """The other way round, of matrices."""
+    return torch.stack(parts, dim=2).flatten(1, 2).mT.contiguous()
 
 
 def _stack_name(product: str, number: str, experts: Experts) -> str:
@@ -159,7 +184,9 @@ def _name(name: str, architecture: str) -> str:
     stem, _, end = name.rpartition(".")
     if stem in _OUTSIDE:
         return f"{_OUTSIDE[stem]}.{end}"
+    if name.endswith("self_attn.sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     _, _, layer, rest = stem.split(".", 3)
-    around = architecture in ("gemma2", "gemma3")
+    around = architecture in ("gemma2", "gemma3", "gpt-oss")
     names = _NAMES | (_AROUND if around else {_AFTER_ATTENTION: "ffn_norm"})
     return f"blk.{layer}.{names[rest]}.{end}"

@@ -9,7 +9,7 @@ from pagedchat.models.gguf.kinds import KINDS
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
 gguf = pytest.importorskip("gguf", reason="the development group has it")
-EXACT = ("Q4_0", "Q5_0", "Q5_1", "Q8_0")
+EXACT = ("Q4_0", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
 NUMBERS = {kind.name: number for number, kind in KINDS.items()}
 WIDTH, ROWS = 512, 9
 
@@ -23,6 +23,8 @@ def random_blocks(name: str, seed: int) -> np.ndarray:
     for place in places:
         halves = (random.standard_normal(blocks.shape[:2]) * 2.0 ** random.integers(-12, 2)).astype(np.float16)
         blocks[..., place : place + 2] = halves[..., None].view(np.uint8)
+    if name == "MXFP4":
+        blocks[..., 0] = random.integers(104, 130, blocks.shape[:2])  # exponents
     return blocks.reshape(ROWS, -1)
 
 
@@ -73,6 +75,21 @@ def test_scales_that_are_none_are_refused(wrong: float) -> None:
     content[2, :2] = np.array([wrong], dtype=np.float16).view(np.uint8)
     with pytest.raises(ValueError, match="scales that are not finite"):
         unpack(NUMBERS["Q4_0"], torch.from_numpy(content).flatten(), (ROWS, WIDTH))
+
+
+@pytest.mark.parametrize("exponent", [144, 255])
+def test_powers_that_are_none_or_too_large_are_refused(exponent: int) -> None:
+    content = random_blocks("MXFP4", 0)
+    content[3, 17] = exponent
+    with pytest.raises(ValueError, match="scales that are not finite, or too large"):
+        unpack(NUMBERS["MXFP4"], torch.from_numpy(content).flatten(), (ROWS, WIDTH))
+
+
+def test_a_block_of_zeros_has_any_exponent() -> None:
+    content = np.zeros((ROWS, WIDTH // 32 * 17), dtype=np.uint8)
+    few = unpack(NUMBERS["MXFP4"], torch.from_numpy(content).flatten(), (ROWS, WIDTH))
+    assert isinstance(few, QuantizedWeight)
+    assert not few.dequantized().any()
 
 
 def test_sizes_are_those_of_the_package() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from pagedchat.errors import ModelError
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.models import cpu_linear
@@ -29,7 +30,7 @@ from tests.models.gguf.write_gguf import meant_by, write_gguf
 
 pytest.importorskip("gguf", reason="the development group has it")
 
-FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe", "olmoe"]
+FAMILIES = ["mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"]
 FEW_BITS = ["Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"]
 WIDE = {
     "vocab_size": 256, "hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256,
@@ -46,8 +47,10 @@ def save_mixture(folder: Path, family: str, *, wide: bool = False) -> Path:
             setattr(config, field, value)
     if family == "mixtral":
         config.sliding_window = None  # llama.cpp's Llamas have none
-    if family == "qwen2_moe":
-        config.layer_types = ["full_attention"] * config.num_hidden_layers
+    if family == "gpt_oss" and hasattr(config, "swiglu_limit"):
+        config.swiglu_limit = 7.0  # no file says it
+    if family in ("gpt_oss", "qwen2_moe"):
+        config.layer_types = config.layer_types[: config.num_hidden_layers]
     return save(folder, random_model(family, config, 0.1 if wide else 0.3))
 
 
@@ -88,7 +91,8 @@ def test_experts_laid_out_in_other_ways(family: str, experts: Experts, kind: str
 @pytest.mark.parametrize(
     ("family", "kind"),
     [*(("qwen3_moe", kind) for kind in ["F16", "BF16", *FEW_BITS]),
-     *((family, kind) for family in FAMILIES if family != "qwen3_moe" for kind in ("Q8_0", "Q4_K"))],
+     *((family, kind) for family in FAMILIES if family != "qwen3_moe" for kind in ("Q8_0", "Q4_K")),
+     *((family, "MXFP4") for family in ("gpt_oss", "qwen3_moe"))],
 )  # fmt: skip
 def test_kinds(family: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch: where inputs are rounded to 8 bits, another expert of a tiny model is soon as likely."""
@@ -110,10 +114,11 @@ def test_kinds(family: str, kind: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_gpu_has_floats(family: str, tmp_path: Path) -> None:
     """What fills the places of a model there, tried on a CPU."""
     checkpoint = save_mixture(tmp_path / "whole", family, wide=True)
-    file = write_gguf(tmp_path / "wide.gguf", checkpoint, "Q4_0")
+    kind = "MXFP4" if family == "gpt_oss" else "Q4_0"
+    file = write_gguf(tmp_path / "wide.gguf", checkpoint, kind)
     model = build(describe_model("m", file).native)
     Filling("m", model, StagedCopies(CPU), lambda *_: None).fill(read_tensors([file]))
-    meant = load(meant_by(tmp_path / "meant", checkpoint, "Q4_0"))
+    meant = load(meant_by(tmp_path / "meant", checkpoint, kind))
     torch.testing.assert_close(logits_of(model), logits_of(meant), rtol=1e-4, atol=1e-4)
     as_floats = load(file, keeps_bits=False)
     assert torch.equal(logits_of(as_floats), logits_of(model))
@@ -130,6 +135,13 @@ def test_an_expert_has_its_own_few_bits_and_holds_no_others(tmp_path: Path) -> N
         assert isinstance(part, QuantizedWeight)
         assert part.bits == 4
         assert part.digits.untyped_storage().nbytes() == part.digits.nbytes
+
+
+def test_windows_of_other_layers_are_refused(tmp_path: Path) -> None:
+    other = {"gpt-oss.attention.sliding_window_pattern": 3}
+    file = write_gguf(tmp_path / "m.gguf", save_mixture(tmp_path / "whole", "gpt_oss"), extra=other)
+    with pytest.raises(ModelError, match="its windows are not those of every other layer"):
+        load(file)
 
 
 def test_floats_of_a_file_are_quantised_too(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.models.gguf.gguf_tensors import Experts, Planned, order_of, planned
+from tests.models.gguf.gguf_tensors import Experts, Planned, apart, merged, order_of, planned
 
 ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2",
     "gemma3_text": "gemma3", "phi": "phi2", "phi3": "phi3", "mixtral": "llama", "qwen2_moe": "qwen2moe",
-    "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
+    "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "gpt_oss": "gpt-oss",
 }  # fmt: skip
 """By `model_type`."""
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.shared_expert_gate.weight")
+ROUTERS = ("mlp.gate.weight", "mlp.router.weight", "block_sparse_moe.gate.weight", "mlp.shared_expert_gate.weight")
 """They are floats whatever the rest is."""
 _VALUES = {
     "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
@@ -48,7 +48,7 @@ def write_gguf(
     Args:
         path: of the file.
         checkpoint: as transformers saves it, one of `ARCHITECTURES`.
-        kind: of matrices; norms, biases and routers are F32.
+        kind: of matrices; norms, biases and routers are F32. In MXFP4 are experts alone, all else in Q8_0.
         extra: values besides, by their whole names, and arrays.
         experts: how they are laid out.
     """
@@ -57,6 +57,8 @@ def write_gguf(
     config = json.loads((checkpoint / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, architecture)
+    if architecture == "gpt-oss":
+        config["moe_intermediate_size"] = config["intermediate_size"]
     for ours, theirs in _VALUES.items():
         if config.get(ours) is not None:
             writer.add_uint32(f"{architecture}.{theirs}", config[ours])
@@ -68,6 +70,10 @@ def write_gguf(
     writer.add_float32(f"{architecture}.rope.freq_base", rope.get("rope_theta", 10000.0))
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     writer.add_eos_token_id(config["eos_token_id"])
     arrays = {name: value for name, value in (extra or {}).items() if isinstance(value, np.ndarray)}
     for name, value in (extra or {}).items():
@@ -77,7 +83,7 @@ def write_gguf(
     for name, value in arrays.items():
         writer.add_tensor_info(name, value.shape, value.dtype, value.nbytes)
     for tensor in tensors:
-        stored = kinds[kind] if tensor.in_blocks else kinds.F32
+        stored = kinds[_kind_of(tensor, kind)]
         writer.add_tensor_info(tensor.name, tensor.shape, np.dtype("f4"), _num_bytes(tensor, stored), stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -85,9 +91,15 @@ def write_gguf(
     for value in arrays.values():
         writer.write_tensor_data(value)
     for tensor in tensors:
-        writer.write_tensor_data(_content(tensor, kind if tensor.in_blocks else "F32"))
+        writer.write_tensor_data(_content(tensor, _kind_of(tensor, kind)))
     writer.close()
     return path
+
+
+def _kind_of(tensor: Planned, kind: str) -> str:
+    if not tensor.in_blocks:
+        return "F32"
+    return "Q8_0" if kind == "MXFP4" and "_exps" not in tensor.name else kind
 
 
 def _num_bytes(tensor: Planned, kind: Any) -> int:
@@ -135,18 +147,25 @@ def quantised(floats: np.ndarray, kind: str) -> np.ndarray:
         return rows.reshape(*floats.shape[:-1], -1)
 
 
-def meant_by(folder: Path, checkpoint: Path, kind: str) -> Path:
-    """The checkpoint with the weights that the blocks stand for, as the package has it; returns the folder."""
+def _meant(rows: torch.Tensor, kind: str) -> torch.Tensor:
     import gguf
 
+    floats = gguf.dequantize(quantised(rows.float().numpy(), kind), gguf.GGMLQuantizationType[kind])
+    return torch.from_numpy(np.ascontiguousarray(floats)).view(rows.shape)
+
+
+def meant_by(folder: Path, checkpoint: Path, kind: str) -> Path:
+    """The checkpoint with the weights that the blocks stand for, as the package has it; returns the folder."""
     config = json.loads((checkpoint / "config.json").read_text())
     tensors = {}
     for name, tensor in load_file(checkpoint / "model.safetensors").items():
-        if tensor.dim() == 2 and not name.endswith(ROUTERS):
+        if tensor.dim() == 3:
+            parts = [torch.stack([_meant(each, kind) for each in part]) for part in apart(name, tensor).values()]
+            tensors[name] = merged(parts)
+        elif tensor.dim() == 2 and not name.endswith((*ROUTERS, "_bias")):
             order = order_of(config, name)
-            rows = tensor.float() if order is None else tensor.float()[order]
-            floats = gguf.dequantize(quantised(rows.numpy(), kind), gguf.GGMLQuantizationType[kind])
-            back = torch.from_numpy(np.ascontiguousarray(floats)).view(tensor.shape)
+            its_kind = "Q8_0" if kind == "MXFP4" and ".experts." not in name else kind
+            back = _meant(tensor if order is None else tensor[order], its_kind)
             tensors[name] = torch.empty_like(back)
             tensors[name][slice(None) if order is None else order] = back
         else:

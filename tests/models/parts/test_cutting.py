@@ -107,6 +107,19 @@ def test_experts_of_a_file_are_cut_as_they_are(kind: str, experts: Experts, tmp_
     assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("kind", ["F32", "MXFP4"])
+def test_experts_with_biases_are_cut_as_they_are(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("gguf", reason="the development group has it")
+    config = copy.deepcopy(CONFIGS["gpt_oss"])
+    config.intermediate_size, config.hidden_size, config.head_dim = 64, 64, 16
+    whole = save(tmp_path / "whole", random_model("gpt_oss", config, 0.2))
+    description = describe(write_gguf(tmp_path / "m.gguf", whole, kind))
+    first, second = of_ranks(description, 2)
+    meant = logits_of(load(description))
+    assert (first - meant).norm() / meant.norm() < 1e-4
+    assert torch.equal(first, second)
+
+
 @pytest.mark.parametrize("experts", ["stacked", "together", "apart"])
 def test_experts_whose_groups_no_cut_divides_are_one_sentence(experts: Experts, tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="the development group has it")
