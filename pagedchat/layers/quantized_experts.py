@@ -29,6 +29,11 @@ class QuantizedExperts(nn.Module):
         self._gate_up, self._down = SeparateLinears(self._into), SeparateLinears(self._out)
 
     @property
+    def has_kernels(self) -> bool:
+        """Whether kernels multiply by some of them, which round what they multiply."""
+        return any(linear.products for linear in (*self._gate_up.linears, *self._down.linears))
+
+    @property
     def gate_up(self) -> "SeparateLinears":
         """See `ExpertProducts`."""
         return self._gate_up

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pagedchat.engine.sequence import Sequence
 from pagedchat.layers.by_torch import by_torch
 from pagedchat.layers.quantized_linear import QuantizedLinear, StoredEmbedding, stored_parts
 from pagedchat.models.config import describe_model
@@ -18,6 +19,8 @@ from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.cpu.layer_parts import products_of
+from pagedchat.runtime.loading.self_check import SelfCheck
+from tests.models.families.tiny_families import WIDE_VOCAB_SIZE
 from tests.runtime.cpu.test_step import PROMPTS, TOKENS, runner_of, saved
 from tests.runtime.drive import Driver
 
@@ -138,3 +141,53 @@ def test_parts_that_kernels_do_not_take_stay_with_torch(tmp_path: Path) -> None:
     torch.testing.assert_close(product[:, :20], exact[:, :20], rtol=1e-5, atol=1e-5)
     assert 0 < (product - exact).norm() < 0.01 * exact.norm()
     assert runner_of(model).step is None
+
+
+def checked(
+    folder: Path, name: str, errors: list[float], monkeypatch: pytest.MonkeyPatch
+) -> tuple[SelfCheck, list[int]]:
+    """The check of a model whose texts are off by so much, and the first tokens of those that were tried."""
+    runner = runner_of(decoder(saved(folder, name), "int8"))
+    check, tried = SelfCheck(name, runner, WIDE_VOCAB_SIZE), list[int]()
+
+    def error(text: Sequence, _logits: torch.Tensor) -> float:
+        tried.append(text.token_ids[0])
+        return errors[len(tried) - 1]
+
+    monkeypatch.setattr(check, "_error", error)
+    return check, tried
+
+
+def test_a_text_with_another_expert_does_not_leave_kernels_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, tried = checked(tmp_path, "mixtral", [0.4, 0.02, 0.5, 0.02, 0.03], monkeypatch)
+    check.refuse_if_wrong()
+    assert check.left_out == []
+    assert len(set(tried)) == 5
+
+
+@pytest.mark.parametrize("errors", [[0.4, 0.02, 0.5, 0.02, 0.6], [0.4, 0.02, 0.02, 0.02, float("nan")]])
+def test_kernels_that_are_off_in_most_texts_or_make_no_numbers_are_left_out(
+    errors: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, tried = checked(tmp_path, "mixtral", [*errors, 0.0], monkeypatch)
+    check.refuse_if_wrong()
+    assert [each.kind for each in check.left_out] == ["CPU kernels"]
+    assert len(tried) == 6
+
+
+def test_of_a_model_without_experts_one_text_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, tried = checked(tmp_path, "qwen2", [0.4, 0.0], monkeypatch)
+    check.refuse_if_wrong()
+    assert [each.kind for each in check.left_out] == ["CPU kernels"]
+    assert len(tried) == 2
+
+
+def test_whole_steps_have_as_many_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, tried = checked(
+        tmp_path, "mixtral", [0.4, 0.3, 0.02, 0.02, 0.02, 0.4, 0.4, 0.4, 0.02, 0.02], monkeypatch
+    )
+    assert check.allows_whole_steps()
+    assert not check.allows_whole_steps()
+    assert len(tried) == 10
