@@ -3,7 +3,8 @@
     python -m tools.beside_llama --into FOLDER
 
 Needs Linux on x86-64, g++, git, npm and the package `gguf`; llama.cpp is fetched into the folder (50 MB) and the
-models are made there (4 GB). The machine has to be quiet: llama.cpp suffers from company, and so do ratios.
+models are made there (4 GB; 18 GB of a mixture of experts, which `--shapes` asks for). The machine has to be quiet:
+llama.cpp suffers from company, and so do ratios.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import torch
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from tests.models.gguf.write_gguf import ARCHITECTURES, write_gguf
 from tools.beside_llama.llama import Llama
-from tools.beside_llama.shapes import SHAPES, STD
+from tools.beside_llama.shapes import OTHERS, SHAPES, STD
 
 _FORMS = {"int8": "Q8_0", "int4": "Q4_0", "bf16": "BF16"}
 """Of our weights, and of llama.cpp's that are as large."""
@@ -76,11 +77,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="in turns; medians are printed (5)")
     parser.add_argument("--threads", type=int, default=2, help="of either side (2)")
     parser.add_argument("--only", default=",".join(_FORMS), help="forms of the weights (int8,int4,bf16)")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {', '.join([*SHAPES, *OTHERS])}")
     args = parser.parse_args()
+    if unknown := set(args.shapes.split(",")) - {*SHAPES, *OTHERS}:
+        parser.error(f"there is no shape {', '.join(sorted(unknown))}")
     llama = Llama(args.into / "llama", args.threads)
     print("| shape, weights | " + " | ".join(_WORK) + " | resident, MB | ratios |")
     print("| --- |" + " ---: |" * (len(_WORK) + 2))
-    for shape in SHAPES:
+    for shape in args.shapes.split(","):
         folder, file = _models(args.into, shape)
         for form in args.only.split(","):
             other = file if form == "bf16" else llama.quantize(file, _FORMS[form])
@@ -90,15 +94,12 @@ def main() -> None:
 
 def _models(into: Path, shape: str) -> tuple[Path, Path]:
     """The checkpoint and the file of a shape."""
-    folder, file = into / shape, into / f"{shape}.gguf"
+    folder, file, config = into / shape, into / f"{shape}.gguf", (SHAPES | OTHERS)[shape]
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(folder, SHAPES[shape], torch.bfloat16, torch.device("cpu"), std=STD)
-        architecture, part = ARCHITECTURES[SHAPES[shape]["model_type"]], file.with_suffix(".part")
-        vocabulary = {
-            "tokenizer.ggml.model": "no_vocab",
-            f"{architecture}.vocab_size": SHAPES[shape]["vocab_size"],
-        }
+        write_checkpoint(folder, config, torch.bfloat16, torch.device("cpu"), std=STD)
+        architecture, part = ARCHITECTURES[config["model_type"]], file.with_suffix(".part")
+        vocabulary = {"tokenizer.ggml.model": "no_vocab", f"{architecture}.vocab_size": config["vocab_size"]}
         write_gguf(part, folder, "BF16", vocabulary)
         part.rename(file)
     return folder, file
