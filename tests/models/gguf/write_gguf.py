@@ -59,7 +59,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     if architecture == "gpt-oss":
         config["moe_intermediate_size"] = config["intermediate_size"]
-    for ours, theirs in _VALUES.items():
+    for ours, theirs in (*_VALUES.items(), ("head_dim", "attention.value_length")):
         if config.get(ours) is not None:
             writer.add_uint32(f"{architecture}.{theirs}", config[ours])
     for ours, theirs in _FLOAT_VALUES.items():
