@@ -11,12 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from pagedchat import LLM, SamplingParams
 from pagedchat.errors import ModelError
+from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
 from pagedchat.models.quantized.packing import Packing
 from pagedchat.models.quantized.unpacking import unpacked
+from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.helpers_models import OF_8_BITS, check_greedy
-from tests.models.families.tiny_families import save_tiny
+from tests.models.families.tiny_families import save, save_tiny, wide_model
 
 PROMPTS = [[(11 * i) % 90 + 3 for i in range(length)] for length in (3, 20, 37)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -161,6 +163,41 @@ def test_tokens_are_those_of_what_is_meant(kind: str, tmp_path: Path) -> None:
     # 8-bit floats are quantised once more, which costs less than they have cost already.
     allowed = 0.5 * (theirs - whole).norm() if kind.startswith("fp8") else 2e-3 * theirs.norm()
     assert (ours - theirs).norm() <= allowed
+
+
+def save_mixture(folder: Path) -> Path:
+    """A Qwen3-MoE whose experts have three tensors each, as people have them in few bits."""
+    plain = save(folder, wide_model("qwen3_moe"))
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in load_file(plain / "model.safetensors").items():
+        layer, merged, last = name.partition(".mlp.experts.")
+        if not merged or tensor.dim() != 3:
+            tensors[name] = tensor
+            continue
+        for expert, matrix in enumerate(tensor):
+            parts = {"down_proj": matrix}
+            if last == "gate_up_proj":
+                parts = dict(zip(("gate_proj", "up_proj"), matrix.chunk(2), strict=True))
+            tensors |= {f"{layer}{merged}{expert}.{part}.weight": rows.clone() for part, rows in parts.items()}
+    save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
+    return plain
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq", "packed_8", "integers"])
+def test_experts_keep_their_few_bits(kind: str, tmp_path: Path) -> None:
+    stored, meant = save_stored(tmp_path, kind, save_mixture(tmp_path / "plain"))
+    model = load_weights(describe_model("m", stored), attention="", dtype=torch.float32, device=torch.device("cpu"))
+    experts = [module for module in model.modules() if isinstance(module, QuantizedExperts)]
+    assert len(experts) == 3
+    linears = [linear for each in experts for linear in (*each.gate_up.linears, *each.down.linears)]
+    assert len(linears) == 3 * 2 * 7
+    assert all(isinstance(part, QuantizedWeight) for linear in linears for part in linear.parts)
+    ours, theirs, whole = logits(stored), logits(meant), logits(tmp_path / "plain")
+    assert (ours - theirs).norm() <= 2e-3 * theirs.norm() < 0.5 * (theirs - whole).norm()
+    llm = LLM(str(stored), device="cpu", num_blocks=64, block_size=4, skip_tokenizer_init=True)
+    assert llm.info.quantization == KINDS[kind][2]
+    outputs = llm.generate([{"prompt_token_ids": PROMPTS[0]}], GREEDY, use_tqdm=False)
+    assert len(outputs[0].outputs[0].token_ids) == 12
 
 
 @pytest.mark.parametrize("kind", ["fp8_row", "fp8_one", "fp8_square"])
