@@ -1,6 +1,7 @@
 """`pagedchat bench cpu` on a model of two layers."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ TINY = {
     "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": 1,
     "eos_token_id": 2,
+}  # fmt: skip
+
+MIXTURE = TINY | {
+    "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 256, "intermediate_size": 1024,
+    "num_local_experts": 16, "num_experts_per_tok": 2, "num_attention_heads": 4, "sliding_window": None,
+    "tie_word_embeddings": False,
 }  # fmt: skip
 
 
@@ -74,3 +81,20 @@ def test_what_cannot_be_measured_is_one_sentence(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {**TINY, "head_dim": 24}, torch.float32, torch.device("cpu"))
     with pytest.raises(DeviceError, match="since its heads are 24 wide"):
         bench("--model", str(tmp_path))
+    write_checkpoint(tmp_path, MIXTURE, torch.float32, torch.device("cpu"))
+    with pytest.raises(DeviceError, match=r"not all of its weights have kernels\. Try --quantize int8"):
+        bench("--model", str(tmp_path))
+
+
+def test_of_a_mixture_a_step_reads_the_experts_of_its_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_checkpoint(tmp_path, MIXTURE, torch.float32, torch.device("cpu"))
+    options = ["--batch", "1,8", "--steps", "1", "--context", "20", "--quantize", "int8"]
+    assert bench("--model", str(tmp_path), *options, "--json", str(tmp_path / "figures.json")) == 0
+    one, eight = json.loads((tmp_path / "figures.json").read_text())["steps"]
+    names = {"router", "which experts", "rows by experts", "experts up", "experts down", "sum of experts"}
+    assert names < set(one["kernels"])
+    assert set(one["kernels"]) == set(eight["kernels"])
+    read = [int(megabytes) for megabytes in re.findall(r"([\d,]+) MB of weights", capsys.readouterr().out)]
+    assert read[1] > 2 * read[0] > 0

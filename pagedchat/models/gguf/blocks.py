@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.models.gguf.kinds import KINDS
+from pagedchat.models.quantized.mxfp4 import SIGNED
 from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -81,7 +82,7 @@ def _matrix(name: str, rows: torch.Tensor, width: int) -> QuantizedWeight:
 
 # --- blocks of 32 with a scale or two --------------------------------------------------------------
 
-_TWICE = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+_TWICE = [int(2 * number) for number in SIGNED]
 """What four bits of MXFP4 stand for."""
 
 

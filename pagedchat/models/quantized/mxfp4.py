@@ -20,8 +20,8 @@ _ROWS = 2
 """Dimension of the rows, as places have them."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Of the lower three bits; the fourth is the sign."""
-_SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
-_NUMBERS = [(_SIGNED[byte & 15], _SIGNED[byte >> 4]) for byte in range(256)]
+SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
+_NUMBERS = [(SIGNED[byte & 15], SIGNED[byte >> 4]) for byte in range(256)]
 """Of a byte: the first number is in its lower half."""
 _POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
 """Of a scale."""

@@ -131,16 +131,13 @@ class CpuMixture(NamedTuple):
             mixed: where the sum goes.
             norm: of the rows, if there is one.
         """
-        num_pairs, inputs = (
-            num_rows * self.per_token,
-            self._inputs_job(kernels, memory.inputs, rows, num_rows, norm),
-        )
+        num_pairs = num_rows * self.per_token
         num_runs = min(num_pairs, self.into.num_experts)
         middle, products = (Rows(each.data_ptr(), each.shape[1]) for each in (memory.middle, memory.products))
         return [
             ("which experts", self._routes_job(kernels, memory, num_rows)),
             ("rows by experts", self._groups_job(kernels, memory, num_pairs, num_runs)),
-            ("input of experts", inputs),
+            ("input of experts", self._inputs_job(kernels, memory.inputs, rows, num_rows, norm)),
             ("input of experts", self._gathering_job(kernels, memory, num_pairs)),
             ("experts up", self.into.job(kernels, memory.gathered, memory.runs, middle, num_runs)),
             ("input of experts down", self._gates_job(kernels, memory.gathered, middle, num_pairs)),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pagedchat.errors import ModelError
+from pagedchat.models.config import describe_model
 from pagedchat.models.gguf.header import read_header
 from tests.models.gguf.test_header import load, written
 from tools.fuzz.gguf_files import F16, MIXTURE_TENSORS, MIXTURE_VALUES, Q8_0, TENSORS, VALUES, gguf_bytes
@@ -33,7 +34,12 @@ def message(folder: Path, values: dict[str, Any], tensors: list[list[Any]]) -> s
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
-    load(written(tmp_path, gguf_bytes(MIXTURE_VALUES, MIXTURE_TENSORS)))
+    file = written(tmp_path, gguf_bytes(MIXTURE_VALUES, MIXTURE_TENSORS))
+    load(file)
+    described = describe_model("m", file).native
+    assert described is not None
+    assert described.mixture is not None
+    assert described.mixture.num_experts == 3
 
 
 @pytest.mark.parametrize(
