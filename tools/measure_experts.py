@@ -2,17 +2,19 @@
 [LAYER ...]`.
 
 Layers of Qwen3-30B-A3B, OLMoE and Mixtral in bfloat16, in every way there is on a GPU, for numbers of tokens that
-give each expert so many pairs on average. What `pagedchat/ops/experts/expert_plan.py` chooses by; changes nothing.
+give each expert so many pairs on average; and the same with weights in few bits. What
+`pagedchat/ops/experts/expert_plan.py` and `few_bits_tiles.py` choose by; changes nothing.
 """
 
 import sys
 
 import torch
 
-from pagedchat.bench.kernels.products.experts import ExpertInputs
+from pagedchat.bench.kernels.products.experts import IN_FEW_BITS, ExpertInputs, FewBitsInputs
 from pagedchat.bench.kernels.products.shapes import ExpertsShape
 from pagedchat.bench.kernels.timing import time_in_graph
 from pagedchat.ops.experts.expert_plan import ExpertPlan
+from pagedchat.ops.experts.few_bits_tiles import TILE_ROWS
 
 _LAYERS = {
     "Qwen3-30B-A3B": (2048, 768, 128, 8),
@@ -31,11 +33,16 @@ def main(names: list[str]) -> int:
         for name, layer in layers.items():
             for average in _AVERAGES:
                 num_tokens = average * layer[2] // layer[3]
-                times = _times(ExpertsShape(num_tokens, *layer), average)
-                best = min(times, key=times.__getitem__)
-                shown = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
-                print(f"{name}, {num_tokens} tokens, {average} pairs of an expert, us: {shown}; {best}", flush=True)
-                torch.cuda.empty_cache()
+                shape = ExpertsShape(num_tokens, *layer)
+                for kind in ("16 bits", *IN_FEW_BITS):
+                    times = _times(shape, average) if kind == "16 bits" else _few_bits_times(shape, kind)
+                    best = min(times, key=times.__getitem__)
+                    shown = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
+                    print(
+                        f"{name}, {kind}, {num_tokens} tokens, {average} pairs of an expert, us: {shown}; {best}",
+                        flush=True,
+                    )
+                    torch.cuda.empty_cache()
     return 0
 
 
@@ -46,7 +53,15 @@ def _times(shape: ExpertsShape, average: int) -> dict[str, float]:
         plans.insert(0, ExpertPlan("registers", 8))
     else:
         plans.append(ExpertPlan("warpgroups", 128))
-    inputs = ExpertInputs(shape, plans[0])
+    return _times_of(ExpertInputs(shape, plans[0]), plans)
+
+
+def _few_bits_times(shape: ExpertsShape, kind: str) -> dict[str, float]:
+    plans = [ExpertPlan("few bits", rows) for rows in TILE_ROWS]
+    return _times_of(FewBitsInputs(shape, kind, plans[0]), plans)
+
+
+def _times_of(inputs: ExpertInputs, plans: list[ExpertPlan]) -> dict[str, float]:
     times = {}
     for plan in plans:
         inputs.group_by(plan)

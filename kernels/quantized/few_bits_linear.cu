@@ -7,13 +7,11 @@
 // Idea of 4-bit weights that are widened in registers, from a ring, for batches: Marlin (Frantar et al. 2024, arXiv
 // 2408.11743).
 
-#include "quantized/few_bits_tile.cuh"
-
-constexpr int TOKEN_PIECES = CHUNK / PIECE;  // of an input row's chunk
+#include "quantized/few_bits_tokens.cuh"
 
 struct Stage {
   WeightStage weights;
-  unsigned char tokens[TOKENS * TOKEN_PIECES * 16];
+  TokenStage tokens;
 };
 
 struct Shared {
@@ -21,11 +19,6 @@ struct Shared {
   Meeting meeting;
   int number;
 };
-
-// Where a piece of an input row lies: as with weights, but pieces that lanes read at the same time are STEPS apart.
-__device__ __forceinline__ int token_place(int token, int piece) {
-  return (token * TOKEN_PIECES + (piece ^ piece / 8 % 2 * 2 ^ token % 2)) * 16;
-}
 
 // What a thread copies of a chunk of the input. What does not exist becomes zeros.
 struct TokenCopy {
@@ -47,53 +40,11 @@ struct TokenCopy {
 #pragma unroll
     for (int i = 0; i < PASSES; i++) {
       if (TOKENS % AT_ONCE != 0 && token + i * AT_ONCE >= TOKENS) break;
-      copy_16_async(stage.tokens + place + i * AT_ONCE * TOKEN_PIECES * 16, first, i * AT_ONCE < tokens);
+      copy_16_async(stage.tokens.bytes + place + i * AT_ONCE * TOKEN_PIECES * 16, first, i * AT_ONCE < tokens);
       first += AT_ONCE * in_features;
     }
   }
 };
-
-// The products of a chunk are added. NOTE: products that add to the same sums stand far apart, as they wait for
-// each other.
-__device__ __forceinline__ void multiply(WarpSums& warp, const Stage& stage, const GroupScales& groups,
-                                         const Lane& lane) {
-  constexpr int TOGETHER = ROW_TILES < 4 ? TOKEN_TILES : ceil_div(TOKEN_TILES, 2);
-  const Weights weights(stage.weights, lane);
-  const PairScales by(groups);
-  const int first_token = token_place(lane.g, lane.piece * STEPS);
-#pragma unroll
-  for (int step = 0; step < STEPS; step++) {
-    uint32 a[2][ROW_TILES][4];
-    weights.widen(a, step, by);
-    const unsigned char* tokens = stage.tokens + (first_token ^ step * 16);
-#pragma unroll
-    for (int first = 0; first < TOKEN_TILES; first += TOGETHER) {
-      uint4 b[TOGETHER];
-#pragma unroll
-      for (int n = 0; n < TOGETHER; n++) {
-        if (first + n < TOKEN_TILES) b[n] = load_16(tokens + (first + n) * 8 * TOKEN_PIECES * 16);
-      }
-#pragma unroll
-      for (int n = 0; n < TOGETHER; n++) b[n] = in_order_of_weights(b[n]);
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-#pragma unroll
-        for (int n = 0; n < TOGETHER; n++) {
-          if (first + n >= TOKEN_TILES) break;
-#pragma unroll
-          for (int m = 0; m < ROW_TILES; m++) {
-            float (&d)[4] = *reinterpret_cast<float (*)[4]>(&warp.sums[m][4 * (first + n)]);
-            if (half == 0) {
-              mma_16x8x16<Element>(d, a[0][m], {b[n].x, b[n].y});
-            } else {
-              mma_16x8x16<Element>(d, a[1][m], {b[n].z, b[n].w});
-            }
-          }
-        }
-      }
-    }
-  }
-}
 
 // Grid: (thread blocks, no more than there are chunks), NUM_THREADS threads; Shared is dynamic.
 extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
@@ -156,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, BLOCKS)
     here.advance();
     groups = next_groups;
     if (i + 1 < count) next_groups.load(of, lane, here.tile, here.chunk);
-    multiply(warp, shared.stages[stage], groups, lane);
+    multiply(warp, shared.stages[stage].weights, shared.stages[stage].tokens, groups, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     if (i + 1 < count && here.tile == tile) continue;
     ending.end_run(shared.meeting, warp, lane, of, share, tile, first_chunk, chunk + 1);

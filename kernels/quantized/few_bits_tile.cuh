@@ -135,23 +135,37 @@ struct Lane {
   const int piece = part * (CHUNK_PIECES / WARPS_OF_CHUNK) + q;
 };
 
+// Scales of groups, those of the first row in which a thread block is interested first.
+struct ScaleTable {
+  const __half* scales;    // [num_rows, num_groups]
+  const __half* minimums;  // the same, or null
+  int num_groups;
+  uint32 inverse;  // 2^32 / group_size, rounded up
+};
+
 // Of the rows of a lane, where its piece of a chunk lies.
 struct GroupScales {
   __half scales[ROW_TILES][2], minimums[ROW_TILES][2];
 
   __device__ __forceinline__ void load(const Task& of, const Lane& lane, int tile, int chunk) {
+    load({of.scales, of.minimums, of.num_groups, of.inverse}, lane, chunk,
+         [&](int m, int h) { return min(tile * ROWS + m * 64 + h * 8 + lane.row, of.out_features - 1); });
+  }
+
+  // `row_of(m, h)`: the lane's row g + 8 h of row tile m, in the table.
+  template <typename RowOf>
+  __device__ __forceinline__ void load(const ScaleTable& table, const Lane& lane, int chunk, RowOf row_of) {
     if (SCALES == 0) return;
     // NOTE: a quotient, exact as long as both numbers together have 32 bits; a division takes five times as long.
-    const int quotient = __umulhi(chunk * CHUNK + lane.piece * PIECE_DIGITS, of.inverse);
-    const int group = min(quotient, of.num_groups - 1);
+    const int quotient = __umulhi(chunk * CHUNK + lane.piece * PIECE_DIGITS, table.inverse);
+    const int group = min(quotient, table.num_groups - 1);
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int row = min(tile * ROWS + m * 64 + h * 8 + lane.row, of.out_features - 1);
-        const uint32 at = row * of.num_groups + group;
-        scales[m][h] = __ldg(of.scales + at);
-        if (SCALES == 2) minimums[m][h] = __ldg(of.minimums + at);
+        const uint32 at = row_of(m, h) * table.num_groups + group;
+        scales[m][h] = __ldg(table.scales + at);
+        if (SCALES == 2) minimums[m][h] = __ldg(table.minimums + at);
       }
     }
   }
@@ -250,13 +264,66 @@ struct Meeting {
 
 __device__ __forceinline__ float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 
+// The sums of both warps that have shared a tile's chunks: of the two the first has rows g of each row tile, the
+// second rows g + 8; for all token tiles.
+struct MetSums {
+  float2 sums[ROW_TILES][TOKEN_TILES];
+
+  // By all threads.
+  __device__ __forceinline__ void meet(Meeting& meeting, const WarpSums& warp, const Lane& lane) {
+    const bool upper = lane.part == 0;
+    __syncthreads();  // what was there before is not needed any more
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        const float* d = warp.sums[m] + 4 * n;
+        sums[m][n] = upper ? make_float2(d[0], d[1]) : make_float2(d[2], d[3]);
+        *meeting.pair(m * TOKEN_TILES + n, threadIdx.x ^ NUM_THREADS / 2) =
+            upper ? make_float2(d[2], d[3]) : make_float2(d[0], d[1]);
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        sums[m][n] = sums[m][n] + *meeting.pair(m * TOKEN_TILES + n, threadIdx.x);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ int row_of(const Lane& lane, int m) {
+    return m * 64 + lane.part * 8 + lane.row;
+  }
+
+  // Those of a row of each row tile, with a scale of the whole row where there is one for all of it, and the bias.
+  __device__ __forceinline__ void scale(int m, const __half* of_row, const Element* bias) {
+    const float scale = SCALES == 0 ? WEIGHT_FACTOR * __half2float(__ldg(of_row)) : 1.0f;
+    const float shift = bias == nullptr ? 0.0f : to_float(*bias);
+#pragma unroll
+    for (int n = 0; n < TOKEN_TILES; n++) {
+      sums[m][n] = make_float2(sums[m][n].x * scale + shift, sums[m][n].y * scale + shift);
+    }
+  }
+
+  __device__ __forceinline__ void store(Meeting& meeting, const Lane& lane) const {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+      for (int n = 0; n < TOKEN_TILES; n++) {
+        *meeting.result(8 * n + 2 * lane.q, row_of(lane, m)) = from_float<Element>(sums[m][n].x);
+        *meeting.result(8 * n + 2 * lane.q + 1, row_of(lane, m)) = from_float<Element>(sums[m][n].y);
+      }
+    }
+  }
+};
+
 // Puts the sums of a tile together: those of the warps that shared its chunks, and those of other thread blocks.
-// Of the two warps the first finishes rows g of each row tile, the second rows g + 8; for all token tiles.
-struct Ending {
+struct Ending : MetSums {
   float2* left_sums;  // [gridDim.x, Meeting::PAIRS, NUM_THREADS]
   uint32* flags;      // [gridDim.x], zero before and after
   int number;         // of the thread block
-  float2 sums[ROW_TILES][TOKEN_TILES];
 
   __device__ __forceinline__ Ending(const Task& of, int its_number)
       : left_sums(of.left_sums), flags(of.flags), number(its_number) {}
@@ -279,29 +346,6 @@ struct Ending {
     store(meeting, lane);
     __syncthreads();
     write(meeting, of, tile);
-  }
-
-  __device__ __forceinline__ void meet(Meeting& meeting, const WarpSums& warp, const Lane& lane) {
-    const bool upper = lane.part == 0;
-    __syncthreads();  // the results before are written
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++) {
-#pragma unroll
-      for (int n = 0; n < TOKEN_TILES; n++) {
-        const float* d = warp.sums[m] + 4 * n;
-        sums[m][n] = upper ? make_float2(d[0], d[1]) : make_float2(d[2], d[3]);
-        *meeting.pair(m * TOKEN_TILES + n, threadIdx.x ^ NUM_THREADS / 2) =
-            upper ? make_float2(d[2], d[3]) : make_float2(d[0], d[1]);
-      }
-    }
-    __syncthreads();
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++) {
-#pragma unroll
-      for (int n = 0; n < TOKEN_TILES; n++) {
-        sums[m][n] = sums[m][n] + *meeting.pair(m * TOKEN_TILES + n, threadIdx.x);
-      }
-    }
   }
 
   __device__ __forceinline__ void leave() const {
@@ -334,32 +378,12 @@ struct Ending {
     }
   }
 
-  static __device__ __forceinline__ int row_of(const Lane& lane, int m) {
-    return m * 64 + lane.part * 8 + lane.row;
-  }
-
   // Scales of whole rows, and the bias.
   __device__ __forceinline__ void finish(const Lane& lane, const Task& of, int tile) {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
       const int column = min(tile * ROWS + row_of(lane, m), of.out_features - 1);
-      const float scale = SCALES == 0 ? WEIGHT_FACTOR * __half2float(__ldg(of.scales + column)) : 1.0f;
-      const float shift = of.bias == nullptr ? 0.0f : to_float(of.bias[column]);
-#pragma unroll
-      for (int n = 0; n < TOKEN_TILES; n++) {
-        sums[m][n] = make_float2(sums[m][n].x * scale + shift, sums[m][n].y * scale + shift);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(Meeting& meeting, const Lane& lane) const {
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++) {
-#pragma unroll
-      for (int n = 0; n < TOKEN_TILES; n++) {
-        *meeting.result(8 * n + 2 * lane.q, row_of(lane, m)) = from_float<Element>(sums[m][n].x);
-        *meeting.result(8 * n + 2 * lane.q + 1, row_of(lane, m)) = from_float<Element>(sums[m][n].y);
-      }
+      scale(m, of.scales + column, of.bias == nullptr ? nullptr : of.bias + column);
     }
   }
 

@@ -119,8 +119,9 @@ class SparseMlp(Calculating):
 
     def distinct_sizes(self) -> list[int]:
         """Numbers of tokens, one for each kind of kernels that there is for a batch."""
-        config = self.config
-        return [-(-pairs // config.per_token) for pairs in distinct_pairs(config.num_experts)]
+        config, few_bits = self.config, not isinstance(self.experts.down, torch.Tensor)
+        found = distinct_pairs(config.num_experts, few_bits=few_bits)
+        return [-(-pairs // config.per_token) for pairs in found]
 
 
 def in_turns(rows: torch.Tensor) -> torch.Tensor:

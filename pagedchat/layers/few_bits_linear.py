@@ -13,6 +13,7 @@ from torch import nn
 from pagedchat.layers.attention import Attention
 from pagedchat.layers.by_torch import HasKernels
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.layers.weights import new_tensors
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
@@ -87,6 +88,12 @@ def settle(model: nn.Module, head: nn.Module, dtype: torch.dtype) -> list[str]:
         Names of products whose few bits became floats, as no kernel takes their form.
     """
     made_whole = []
+    for name, experts in list(model.named_modules()):
+        if isinstance(experts, QuantizedExperts):
+            if not experts.stack(dtype):
+                made_whole.append(name)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # of what they were before, in pieces that nothing else fits into
     for parent_name, parent in list(model.named_modules()):
         for name, child in parent.named_children():
             if isinstance(child, QuantizedLinear):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pagedchat.bench.kernels.decode import FP8, SIXTEEN_BITS
 from pagedchat.bench.kernels.figures import OURS, Figure
-from pagedchat.bench.kernels.products.experts import GROUPED, ONE_BY_ONE
+from pagedchat.bench.kernels.products.experts import GROUPED, IN_FEW_BITS, ONE_BY_ONE
 from pagedchat.bench.kernels.products.invariant import CUBLAS
 from pagedchat.bench.kernels.products.quantized import PACKED
 from pagedchat.bench.kernels.shared_prefix import OWN_BLOCKS, SAME_BLOCKS
@@ -104,7 +104,7 @@ SECTIONS = {
     "experts": Section(
         title="Both products of a mixture, `expert_linear`",
         shape="tokens, hidden, width, experts, of a token",
-        rivals=(_named(GROUPED), _named(ONE_BY_ONE)),
+        rivals=(*map(_named, IN_FEW_BITS.values()), _named(GROUPED), _named(ONE_BY_ONE)),
     ),
     "invariant": Section(title="`invariant_linear`", shape="rows, inner, outer", rivals=(_named(CUBLAS),)),
     "quantized": Section(

@@ -29,8 +29,10 @@ from pagedchat.layers.attention import Attention
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.linear import Linear
 from pagedchat.layers.mlp import Mlp
+from pagedchat.layers.quantized_experts import QuantizedExperts, SeparateLinears
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.experts.few_bits_tiles import objection_to_experts
 from pagedchat.ops.products.streamed_plan import UNIT, takes
 from pagedchat.ops.quantized.weight_form import WeightForm
 
@@ -91,15 +93,46 @@ def forms_on_gpu(model: NativeModel, quantization: Quantization) -> dict[Quantiz
     """The same for kernels of a GPU."""
     layers = model.get_submodule("layers")
     values = {each.qkv: each.heads.kv_width for each in layers.modules() if isinstance(each, Attention)}
-    found: dict[QuantizedLinear, list[Form]] = {}
+    whole = _kept_whole(model)
+    found = _forms_of_experts(model, quantization)
+    of_experts = {linear for module in _experts(model) for weight in module.separate for linear in weight.linears}
     for module in (*layers.modules(), model.head):
-        if isinstance(module, QuantizedLinear) and module not in found:
+        if isinstance(module, QuantizedLinear) and module not in {*found, *whole, *of_experts}:
             in_8 = module.out_features if module is model.head else values.get(module, 0)
             whole_units = module is model.head or module.out_features % UNIT == 0
             chosen = _forms_on_gpu(module, quantization, in_8)
             if chosen and whole_units:
                 found[module] = chosen
     return found
+
+
+def _experts(model: NativeModel) -> list[QuantizedExperts]:
+    return [module for module in model.modules() if isinstance(module, QuantizedExperts)]
+
+
+def _forms_of_experts(model: NativeModel, quantization: Quantization) -> dict[QuantizedLinear, list[Form]]:
+    """Of all that a kernel of a GPU takes: both products of all experts, or nothing."""
+    found: dict[QuantizedLinear, list[Form]] = {}
+    for module in _experts(model):
+        into, out = module.separate
+        forms = [_form_of_expert(each, paired=each is into, quantization=quantization) for each in (into, out)]
+        for weight, form in zip((into, out), forms, strict=True):
+            if form is not None and None not in forms:
+                found |= {linear: [form] for linear in weight.linears}
+    return found
+
+
+def _form_of_expert(weight: SeparateLinears, *, paired: bool, quantization: Quantization) -> Form | None:
+    _, num_rows, width = weight.shape
+    columns = num_rows // 2 if paired else num_rows
+    if quantization == "int4":
+        for group in _GROUPS_ON_GPU:
+            form = WeightForm("int4", group, has_minimums=True)
+            if width % group == 0 and not objection_to_experts(form, width, columns):
+                return Form(num_rows, 4, group)
+    if objection_to_experts(WeightForm("int8"), width, columns):
+        return None
+    return Form(num_rows, 8, width, floats=quantization == "fp8")
 
 
 def _forms_on_gpu(linear: QuantizedLinear, quantization: Quantization, in_8: int) -> list[Form]:

@@ -2,7 +2,7 @@
 
 Who has an expert in common reads its weights together, straight from the tensor in which all are stacked. Few pairs
 of an expert meet weights in registers, many are tiles of a product of matrices, very many are those of warpgroups,
-and on CUDA cores it is a loop.
+and on CUDA cores it is a loop. Weights of few bits have a kernel of their own.
 """
 
 from typing import Literal, NamedTuple
@@ -25,12 +25,16 @@ from pagedchat.ops.experts.expert_plan import (
     plan_tiles,
 )
 from pagedchat.ops.experts.expert_weight import ExpertWeight, Tile
+from pagedchat.ops.experts.few_bits_tiles import objection_to_experts, plan_tiles_of
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import Groups
+from pagedchat.ops.experts.stacked_weight import StackedWeight
 from pagedchat.ops.products.invariant_linear import invariant_linear
 from pagedchat.ops.products.small_batch_plan import TILE_ROWS
+from pagedchat.ops.quantized.weight import check_weight
 
 NAME, TILED, LOOPED, BY_WARPGROUPS = "expert_linear", "expert_tiles", "expert_simt", "expert_warpgroups"
+OF_FEW_BITS = "expert_few_bits"
 _LOOP_WARPS = 8
 After = Literal["all", "groups", "rows"]
 _Constants = dict[str, Constant]
@@ -52,7 +56,7 @@ def expert_linear(
     Args:
         rows: `[num_rows, in_features]`; as many pairs as there are for each, which is `pairs_per_row`.
         weight: `[num_experts, out_features, in_features]`; with `paired` `2 * out_features`, gates first. On a GPU
-            one tensor.
+            one tensor, or few bits that are stacked; others are torch's.
         groups: the pairs by expert.
         plan: that they were grouped by.
         paired: of each gate and its value the result has what `gate` makes of them.
@@ -72,6 +76,8 @@ def expert_linear(
     check_shape("weight", weight, None, None, rows.shape[1])
     if isinstance(weight, torch.Tensor):
         check_same_type("weight", weight, rows)
+    elif isinstance(weight, StackedWeight):
+        check_weight("weight", weight.rows_of_all, rows)
     if bias is not None:
         check_shape("bias", bias, *weight.shape[:2])
         check_same_type("bias", bias, rows)
@@ -84,11 +90,11 @@ def expert_linear(
         raise ValueError("rows, weight or bias is not contiguous")
     if len(rows) == 0 or num_pairs % len(rows):
         raise ValueError(f"{num_pairs} pairs do not share out {len(rows)} rows")
-    if not isinstance(weight, torch.Tensor) or plan.way == "torch" or not on_cuda(rows):
+    if plan.way == "torch" or not on_cuda(rows):
         return _looped(rows, weight, bias, groups, gate if paired else None, plan.batch_invariant)
-    launch = _WAYS[plan.way](rows, weight, plan, _constants(rows, paired, gate))
+    launch = _launch(rows, weight, plan, _constants(rows, paired, gate))
     output = rows.new_empty(num_pairs, weight.shape[1] // (2 if paired else 1))
-    addresses = (address(tensor) for tensor in (output, weight, bias, rows, groups.order, groups.tiles))
+    addresses = (address(tensor) for tensor in (output, launch.weight, bias, rows, groups.order, groups.tiles))
     sizes = (i32(output.shape[1]), i32(num_pairs // len(rows)), i32(after == "rows"))
     bounds = (f32(gate.sharpness), f32(gate.limit or 0.0))
     launch.kernel.launch(
@@ -140,6 +146,8 @@ def _stacked(
 
 class _Launch(NamedTuple):
     kernel: Kernel
+    weight: torch.Tensor
+    """Which the kernel reads first."""
     columns: int
     """Thread blocks of a tile."""
     num_threads: int
@@ -148,11 +156,19 @@ class _Launch(NamedTuple):
     shared_bytes: int = 0
 
 
+def _launch(rows: torch.Tensor, weight: ExpertWeight, plan: ExpertPlan, constants: _Constants) -> _Launch:
+    if isinstance(weight, torch.Tensor) and plan.way in _WAYS:
+        return _WAYS[plan.way](rows, weight, plan, constants)
+    if isinstance(weight, StackedWeight) and plan.way == "few bits":
+        return _of_few_bits(rows, weight, plan, constants)
+    raise ValueError(f"weight is not what a kernel multiplies by in the way {plan.way!r}")
+
+
 def _in_registers(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, constants: _Constants) -> _Launch:
     division = plan_registers(rows.shape[1], plan.tile_rows)
     constants = {**constants, "IN_FEATURES": rows.shape[1], **division.constants}
     kernel = get_kernel(NAME, rows.device.index, NAME, **constants)
-    return _Launch(kernel, weight.shape[1] // TILE_ROWS, division.num_threads, ())
+    return _Launch(kernel, weight, weight.shape[1] // TILE_ROWS, division.num_threads, ())
 
 
 def _in_tiles(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, constants: _Constants) -> _Launch:
@@ -160,13 +176,13 @@ def _in_tiles(rows: torch.Tensor, weight: torch.Tensor, plan: ExpertPlan, consta
     kernel = get_kernel(TILED, rows.device.index, TILED, **constants, **division.constants)
     kernel.allow_shared(division.shared_bytes)
     columns = ceil_div(weight.shape[1], TILE_WEIGHTS)
-    return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+    return _Launch(kernel, weight, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
 
 
 def _on_cuda_cores(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, constants: _Constants) -> _Launch:
     kernel = get_kernel(LOOPED, rows.device.index, LOOPED, **constants)
     columns = ceil_div(weight.shape[1] // (2 if constants["GATE"] else 1), _LOOP_WARPS)
-    return _Launch(kernel, columns, 32 * _LOOP_WARPS, (i32(rows.shape[1]),))
+    return _Launch(kernel, weight, columns, 32 * _LOOP_WARPS, (i32(rows.shape[1]),))
 
 
 def _by_warpgroups(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, constants: _Constants) -> _Launch:
@@ -174,7 +190,27 @@ def _by_warpgroups(rows: torch.Tensor, weight: torch.Tensor, _plan: ExpertPlan, 
     kernel = get_kernel(BY_WARPGROUPS, rows.device.index, BY_WARPGROUPS, **constants, **division.constants)
     kernel.allow_shared(division.shared_bytes)
     columns = ceil_div(weight.shape[1], WARPGROUP_WEIGHTS)
-    return _Launch(kernel, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+    return _Launch(kernel, weight, columns, division.num_threads, (i32(rows.shape[1]),), division.shared_bytes)
+
+
+def _of_few_bits(rows: torch.Tensor, weight: StackedWeight, plan: ExpertPlan, constants: _Constants) -> _Launch:
+    few, form, (_, num_rows, in_features) = weight.rows_of_all, weight.form, weight.shape
+    objection = objection_to_experts(form, in_features, num_rows // (2 if constants["GATE"] else 1))
+    if objection:
+        raise ValueError(f"there is no kernel for this weight: {objection}")
+    tiles = plan_tiles_of(form.kind, plan.tile_rows, gpu(rows.device.index).shared_bytes)
+    constants = {**constants, "SCALES": form.scales, **tiles.constants}
+    kernel = get_kernel(OF_FEW_BITS, rows.device.index, OF_FEW_BITS, **constants)
+    kernel.allow_shared(tiles.shared_bytes)
+    own = (
+        few.scales.data_ptr(),
+        address(few.minimums),
+        i32(few.scales.shape[1]),
+        i32((1 << 32) // few.group_size + 1),
+        i32(in_features),
+    )
+    columns = ceil_div(num_rows, tiles.weight_rows)
+    return _Launch(kernel, few.digits, columns, tiles.num_threads, own, tiles.shared_bytes)
 
 
 _WAYS = {

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Literal
 
 from pagedchat.jit.kernel_file import Constants
+from pagedchat.ops.experts.few_bits_tiles import AVERAGES, tile_rows_for
 from pagedchat.ops.products.small_batch_plan import PIECE, TILE_ROWS, ProductPlan, plan_product
 
 MOST_EXPERTS = 1024
@@ -39,7 +40,7 @@ TILE_WEIGHTS = 128
 _CHUNK_BYTES, _STAGES, _FEWEST_STAGES = 128, 3, 2
 _STATIC_BYTES = 1024
 
-Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups"]
+Way = Literal["torch", "registers", "tiles", "cuda cores", "warpgroups", "few bits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +148,22 @@ def plan_experts(
     return ExpertPlan("tiles", 2 * TILED_ROWS if large else TILED_ROWS)
 
 
-def distinct_pairs(num_experts: int) -> list[int]:
-    """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it."""
+def plan_few_bits_experts(num_pairs: int, num_experts: int) -> ExpertPlan:
+    """The same where weights have few bits, in a form that kernels take: always one kernel, in whose numbers for a
+    pair no other has a part."""
+    return ExpertPlan("few bits", tile_rows_for(num_pairs, num_experts))
+
+
+def distinct_pairs(num_experts: int, *, few_bits: bool = False) -> list[int]:
+    """Numbers of pairs, one at least for each kind of launches that there is, if what is multiplied allows it.
+
+    Args:
+        num_experts: of the mixture.
+        few_bits: whether its weights have few bits.
+    """
     averages = (*(most for most, _ in IN_REGISTERS), FEWEST_TILED, FROM_WARPGROUPS - 1, FEW_TILED)
-    largest = FEW_TILED * num_experts + MOST_PER_TOKEN
+    averages = AVERAGES if few_bits else averages
+    largest = averages[-1] * num_experts + MOST_PER_TOKEN
     return sorted({1, MOST_FEW_PAIRS + MOST_PER_TOKEN, *(most * num_experts for most in averages), largest})
 
 

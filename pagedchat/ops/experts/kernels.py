@@ -19,6 +19,8 @@ from pagedchat.ops.experts.expert_plan import (
     plan_registers,
     plan_tiles,
 )
+from pagedchat.ops.experts.few_bits_tiles import TILE_ROWS, plan_tiles_of
+from pagedchat.ops.quantized.kernels import NEEDS_RING
 
 _PRODUCT: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS, "GATE": (0, 1, 2)}
 _IN_REGISTERS = tuple(
@@ -28,6 +30,11 @@ _IN_REGISTERS = tuple(
 _IN_TILES = tuple(
     Tuning({**plan_tiles(rows, H200_SHARED_BYTES).constants})
     for rows in (FEWEST_TILED_ROWS, TILED_ROWS, 2 * TILED_ROWS)
+)
+
+_OF_FEW_BITS = tuple(
+    Tuning(plan_tiles_of(kind, rows, H200_SHARED_BYTES).constants)
+    for kind, rows in (("int8", min(TILE_ROWS)), ("fp8", TILE_ROWS[2]), ("int4", max(TILE_ROWS)))
 )
 
 _ROUTES: Choices = {
@@ -47,6 +54,14 @@ KERNELS = (
         _PRODUCT,
         (Tuning({**WarpgroupsPlan().constants}),),
         (HOPPER_ONLY,),
+    ),
+    KernelFile(
+        "expert_few_bits",
+        ("expert_few_bits",),
+        Use.CAPTURED_STEPS,
+        {**_PRODUCT, "SCALES": (0, 1, 2)},
+        _OF_FEW_BITS,
+        (NEEDS_RING,),
     ),
     KernelFile("expert_simt", ("expert_simt",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "GATE": (0, 1, 2)}),
     KernelFile("sum_experts", ("sum_experts",), Use.CAPTURED_STEPS, {"ELEMENT": ELEMENTS, "PER_TOKEN": (8, 4, 2)}),

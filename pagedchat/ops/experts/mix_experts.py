@@ -11,12 +11,19 @@ from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.checks import check_shape
 from pagedchat.ops.common.launch import has_tensor_cores, has_warpgroups, on_cuda
 from pagedchat.ops.experts.expert_linear import expert_linear
-from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, ExpertPlan, plan_experts
+from pagedchat.ops.experts.expert_plan import (
+    MOST_EXPERTS,
+    MOST_FEW_PAIRS,
+    ExpertPlan,
+    plan_experts,
+    plan_few_bits_experts,
+)
 from pagedchat.ops.experts.expert_weight import ExpertWeight
 from pagedchat.ops.experts.gate import SILU, Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
 from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
+from pagedchat.ops.experts.stacked_weight import StackedWeight
 from pagedchat.ops.experts.sum_experts import sum_experts
 
 __all__ = ["MOST_EXPERTS", "Experts", "mix_experts"]
@@ -92,7 +99,10 @@ def mix_experts(
 
 def _plan(rows: torch.Tensor, weights: Experts, num_pairs: int, batch_invariant: bool) -> ExpertPlan:
     num_experts, hidden, width = weights.down.shape
-    if not on_cuda(rows):
+    both = weights.gate_up, weights.down
+    if on_cuda(rows) and all(isinstance(weight, StackedWeight) for weight in both):
+        return plan_few_bits_experts(num_pairs, num_experts)
+    if not on_cuda(rows) or not all(isinstance(weight, torch.Tensor) for weight in both):
         return ExpertPlan("torch", num_pairs, batch_invariant)
     return plan_experts(
         hidden,

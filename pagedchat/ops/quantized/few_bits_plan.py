@@ -20,11 +20,11 @@ _PIECE_BYTES = 256 << 20
 258 of 16, instead of 163 for 28672 times 4096 elements and 128 rows on one H200."""
 _ROW_BYTES = 128
 """Of a row of the weight, of a chunk, as in kernels/quantized/few_bits_linear.cu."""
-_NUM_THREADS = 256
+NUM_THREADS = 256
 _TILE_ROWS = 64
 """Of the weight, for each row tile of a warp."""
 _MOST_STAGES, _FEWEST_STAGES = 8, 2
-_KEPT_BYTES = 1024
+KEPT_BYTES = 1024
 """Of shared memory, that a multiprocessor keeps for each thread block."""
 _NUMBER_BYTES = 1024
 """A thread block's number, and what alignment takes."""
@@ -73,12 +73,12 @@ class FewBitsPlan:
     @property
     def num_threads(self) -> int:
         """Of a thread block."""
-        return _NUM_THREADS
+        return NUM_THREADS
 
     @property
     def shared_bytes(self) -> int:
         """Of a thread block: the size of `Shared`."""
-        stage, others = _stage_bytes(self.kind, self.warpgroups, self.tokens, self.row_tiles)
+        stage, others = stage_bytes(self.kind, self.warpgroups, self.tokens, self.row_tiles)
         return self.stages * stage + others
 
     def laid_out(self, in_features: int) -> int:
@@ -159,8 +159,8 @@ def cut_as(
     """The launch with tiles of a size; None where there is no room for it. Arguments as of `plan_few_bits`."""
     counts = TOKEN_COUNTS[tile.warpgroups]
     tokens = counts[bisect_left(counts, num_rows)]
-    stage, others = _stage_bytes(kind, tile.warpgroups, tokens, tile.row_tiles)
-    room = (shared_limit + _KEPT_BYTES) // tile.per_multiprocessor - _KEPT_BYTES - others
+    stage, others = stage_bytes(kind, tile.warpgroups, tokens, tile.row_tiles)
+    room = (shared_limit + KEPT_BYTES) // tile.per_multiprocessor - KEPT_BYTES - others
     stages = min(_MOST_STAGES, room // stage)
     if stages < _FEWEST_STAGES:
         return None
@@ -205,7 +205,7 @@ def _tiles_for(
     return FewBitsTile(False, 2, 2) if twice else FewBitsTile(False, 2, 1), smallest
 
 
-def _stage_bytes(kind: Kind, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
+def stage_bytes(kind: Kind, warpgroups: bool, tokens: int, row_tiles: int) -> tuple[int, int]:
     """Of a stage of the ring, and of what is besides it."""
     weights, inputs = _TILE_ROWS * row_tiles * _ROW_BYTES, 2 * tokens * chunk_of(kind)
     pairs, results = 256 * row_tiles * tokens, 2 * tokens * (_TILE_ROWS * row_tiles + 8)

@@ -15,7 +15,7 @@ from pagedchat.ops.common.choices import (
 from pagedchat.ops.quantized.few_bits_plan import plan_few_bits
 from pagedchat.ops.quantized.weight_form import FEW_BITS, NUMBERS, Kind
 
-_NEEDS_AMPERE = Limit("a ring in shared memory needs asynchronous copies, from sm_80 on", TURING)
+NEEDS_RING = Limit("a ring in shared memory needs asynchronous copies, from sm_80 on", TURING)
 
 
 def _product(kind: Kind, num_rows: int, *, warpgroups: bool) -> Tuning:
@@ -34,7 +34,7 @@ KERNELS = (
         Use.CAPTURED_STEPS,
         _PRODUCT,
         tuple(_product(*sizes, warpgroups=False) for sizes in (("int8", 8), ("fp8", 24), ("int4", 64))),
-        (_NEEDS_AMPERE,),
+        (NEEDS_RING,),
     ),
     KernelFile(
         "few_bits_warpgroups",

@@ -146,11 +146,12 @@ def _mixture(mixture: SparseMlp) -> MixtureParts:
     experts, config = mixture.experts, mixture.config
     if not isinstance(experts, QuantizedExperts):
         raise LookupError("experts with weights that are not of few bits have no kernels")
+    into, out = experts.separate
     return MixtureParts(
         router=products_of(mixture.router),
         experts=CpuMixture(
-            ExpertTables(experts.gate_up.kernel_products, mixture.gate_up_bias),
-            ExpertTables(experts.down.kernel_products, mixture.down_bias),
+            ExpertTables(into.kernel_products, mixture.gate_up_bias),
+            ExpertTables(out.kernel_products, mixture.down_bias),
             config.per_token,
             config.renormalised,
             config.gate,

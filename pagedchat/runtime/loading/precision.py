@@ -137,9 +137,6 @@ def objection_on_gpu(
         capability: of the GPU.
         invariant: whether replies are to be the same in any company.
     """
-    if description.native is not None and description.native.mixture is not None:
-        words = f"{description.name} is a mixture of experts, whose kernels on a GPU take weights of 16 bits"
-        return words, "Leave the option out, or use --device cpu."
     return _objection_to_model(description) or _objection_of_gpu(dtype, capability, invariant=invariant)
 
 

@@ -130,7 +130,7 @@ def test_an_expert_has_its_own_few_bits_and_holds_no_others(tmp_path: Path) -> N
     assert all(isinstance(stack, Stacked) for stack in stacks.values())
     [mixture, _] = [module for module in load(file).modules() if isinstance(module, SparseMlp)]
     assert isinstance(mixture.experts, QuantizedExperts)
-    for linear in (*mixture.experts.gate_up.linears, *mixture.experts.down.linears):
+    for linear in [linear for weight in mixture.experts.separate for linear in weight.linears]:
         [part] = linear.parts
         assert isinstance(part, QuantizedWeight)
         assert part.bits == 4

@@ -11,8 +11,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from pagedchat import LLM, SamplingParams
 from pagedchat.config import QuantizationName
 from pagedchat.errors import InvalidValueError
+from pagedchat.layers.by_torch import by_torch
+from pagedchat.layers.experts import MixtureConfig, SparseMlp
 from pagedchat.layers.few_bits_linear import FewBitsLinear, settle, weight_of
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models import native_loader
 from pagedchat.models.checkpoint_tensors import read_tensors
@@ -25,14 +28,15 @@ from pagedchat.models.quantized.packing import Packing
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.models.quantized.unpacking import unpacked
 from pagedchat.models.staged_copy import StagedCopies
+from pagedchat.ops.experts.stacked_weight import ByTorch, StackedWeight
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.attention.dense import DenseAttention
-from tests.helpers_models import VOCAB_SIZE, check_greedy, make_checkpoint
+from tests.helpers_models import KERNEL_MIXTURES, VOCAB_SIZE, check_greedy, make_checkpoint
 from tests.models.families.tiny_families import save_tiny
 from tests.models.quantized import test_stored
 from tests.models.quantized.dequantised import dequantised_checkpoint
-from tests.models.quantized.test_stored import KINDS, floats, save_stored
+from tests.models.quantized.test_stored import KINDS, floats, save_mixture, save_stored
 from tests.runtime.drive import eager_of
 
 QUANTIZATIONS: list[Quantization] = ["int8", "int4", "fp8"]
@@ -77,7 +81,9 @@ def logits(model: NativeModel) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-@pytest.mark.parametrize("family", ["llama_64", "phi_64", "opt_64", "gpt2_64", "gemma2_256", "opt_350m"])
+@pytest.mark.parametrize(
+    "family", ["llama_64", "phi_64", "opt_64", "gpt2_64", "gemma2_256", "opt_350m", *KERNEL_MIXTURES]
+)
 def test_loading_gives_what_the_bits_stand_for(family: str, quantization: Quantization, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "whole", family)
     (tmp_path / "few").mkdir()
@@ -92,6 +98,41 @@ def test_loading_gives_what_the_bits_stand_for(family: str, quantization: Quanti
         "m", meant.native, files, dtype=torch.float32, device=CPU, on_progress=lambda *_: None
     )
     torch.testing.assert_close(logits(model), logits(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_experts_are_stacked_and_routers_stay_whole(tmp_path: Path) -> None:
+    model, _ = loaded_as_on_gpu(make_checkpoint(tmp_path, "qwen2_moe_64"), "int4")
+    mixture = model.get_submodule("layers.1.mlp")
+    assert isinstance(mixture, SparseMlp)
+    for weight in (mixture.experts.gate_up, mixture.experts.down):
+        assert isinstance(weight, StackedWeight)
+        assert weight.form.kind == "int4"
+        assert weight.form.has_minimums
+    for kept in (mixture.router, mixture.shared_gate):
+        assert isinstance(kept, Linear)
+        assert not isinstance(kept, FewBitsLinear)
+    with by_torch(model):
+        assert isinstance(mixture.experts.down, ByTorch)
+
+
+@pytest.mark.parametrize("kind", ["several forms", "a form that no kernel takes", "floats"])
+def test_experts_that_no_kernel_takes_become_floats_and_are_named(kind: str) -> None:
+    config = MixtureConfig(num_experts=3, per_token=2, width=32, renormalised=True)
+    experts = QuantizedExperts(config, 64)
+    meant: list[list[torch.Tensor]] = [[], []]
+    for index, weight in enumerate(experts.separate):
+        for expert, linear in enumerate(weight.linears):
+            values = torch.randn(linear.out_features, linear.in_features)
+            group = 8 if kind == "a form that no kernel takes" else 32 if expert else 16
+            part = values if kind == "floats" else quantize(values, 8, group)
+            linear.fill(0, part)
+            meant[index].append(part if isinstance(part, torch.Tensor) else part.dequantized())
+    model = torch.nn.Module()
+    model.add_module("experts", experts)
+    assert settle(model, torch.nn.Module(), torch.float32) == ([] if kind == "floats" else ["experts"])
+    for found, wanted in zip((experts.gate_up, experts.down), meant, strict=True):
+        assert isinstance(found, torch.Tensor)
+        assert torch.equal(found, torch.stack(wanted))
 
 
 def test_values_and_the_head_have_8_bits_where_layers_have_4(tmp_path: Path) -> None:
@@ -171,7 +212,9 @@ def replies(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-@pytest.mark.parametrize("family", ["llama_64", "phi_64", "opt_64", "qwen3_80", "gemma2_256", "wide"])
+@pytest.mark.parametrize(
+    "family", ["llama_64", "phi_64", "opt_64", "qwen3_80", "gemma2_256", "wide", *KERNEL_MIXTURES]
+)
 def test_tokens_are_those_of_the_dequantised_weights(
     family: str, quantization: Quantization, tmp_path: Path
 ) -> None:
@@ -206,6 +249,20 @@ def test_stored_checkpoints_keep_their_bits(kind: str, tmp_path: Path, monkeypat
     assert llm.info.quantization == KINDS[kind][2]
     model = eager_of(llm._engine._core.runner).model
     assert sum(isinstance(module, FewBitsLinear) for module in model.modules()) == 8
+    check_greedy(meant, PROMPTS, replies(llm, PROMPTS), OF_16_BITS)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["gptq", "awq", "packed_8", "integers"])
+def test_stored_experts_keep_their_bits(kind: str, tmp_path: Path) -> None:
+    stored, meant = save_stored(tmp_path, kind, save_mixture(tmp_path / "plain"))
+    llm = engine(stored)
+    assert llm.info.quantization == KINDS[kind][2]
+    mixtures = [each for each in eager_of(llm._engine._core.runner).model.modules() if isinstance(each, SparseMlp)]
+    assert mixtures
+    for mixture in mixtures:
+        assert isinstance(mixture.experts.gate_up, StackedWeight)
+        assert isinstance(mixture.experts.down, StackedWeight)
     check_greedy(meant, PROMPTS, replies(llm, PROMPTS), OF_16_BITS)
 
 

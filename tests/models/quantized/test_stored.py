@@ -189,7 +189,7 @@ def test_experts_keep_their_few_bits(kind: str, tmp_path: Path) -> None:
     model = load_weights(describe_model("m", stored), attention="", dtype=torch.float32, device=torch.device("cpu"))
     experts = [module for module in model.modules() if isinstance(module, QuantizedExperts)]
     assert len(experts) == 3
-    linears = [linear for each in experts for linear in (*each.gate_up.linears, *each.down.linears)]
+    linears = [linear for each in experts for weight in each.separate for linear in weight.linears]
     assert len(linears) == 3 * 2 * 7
     assert all(isinstance(part, QuantizedWeight) for linear in linears for part in linear.parts)
     ours, theirs, whole = logits(stored), logits(meant), logits(tmp_path / "plain")

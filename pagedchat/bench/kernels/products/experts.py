@@ -1,5 +1,6 @@
-"""Both products of a mixture of experts, in bfloat16, its pairs grouped by expert beforehand: ours, torch's grouped
-product, and cuBLAS expert by expert, whose caller would have to know on the host who has which.
+"""Both products of a mixture of experts, in bfloat16, its pairs grouped by expert beforehand: ours, with weights in
+few bits too, torch's grouped product, and cuBLAS expert by expert, whose caller would have to know on the host who
+has which.
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from pagedchat.bench.kernels.figures import OURS, Bench, Figure, relative_error
+from pagedchat.bench.kernels.figures import OURS, Bench, Contender, Figure, Work, relative_error
 from pagedchat.bench.kernels.products.beside_torch import measure_beside_torch
 from pagedchat.bench.kernels.products.grouped_experts import grouped_experts
 from pagedchat.bench.kernels.products.shapes import EXPERTS, ExpertsShape
@@ -16,11 +17,18 @@ from pagedchat.bench.kernels.random_cache import DEVICE, num_rotated_sets
 from pagedchat.bench.kernels.timing import Call
 from pagedchat.jit.driver import gpu
 from pagedchat.ops.experts.expert_linear import expert_linear
-from pagedchat.ops.experts.expert_plan import ExpertPlan, plan_experts
+from pagedchat.ops.experts.expert_plan import ExpertPlan, plan_experts, plan_few_bits_experts
+from pagedchat.ops.experts.expert_weight import ExpertWeight
 from pagedchat.ops.experts.gate import SILU
 from pagedchat.ops.experts.group_pairs import Groups, group_pairs
+from pagedchat.ops.experts.stacked_weight import StackedWeight
+from pagedchat.ops.quantized.quantize import quantize
+from pagedchat.ops.quantized.weight import stacked
 
 GROUPED, ONE_BY_ONE = "torch grouped_mm", "cuBLAS by expert"
+IN_FEW_BITS = {"int8": "ours, int8", "int4": "ours, int4"}
+_GROUP = 128
+"""Elements of a row that have a scale in common, in 4 bits."""
 _MOST_SETS = 8
 """Of tokens. Fewer experts than exceed the L2 cache come up again in the next set by chance alone."""
 _CHECKED_PAIRS = 32
@@ -34,7 +42,20 @@ def measure_experts(bench: Bench, shapes: Sequence[ExpertsShape] = EXPERTS) -> l
 def _measure(bench: Bench, shape: ExpertsShape) -> list[Figure]:
     inputs = ExpertInputs(shape)
     ways = {OURS: inputs.calls, GROUPED: inputs.grouped_calls, ONE_BY_ONE: inputs.calls_by_expert}
-    return measure_beside_torch(bench, "experts", shape, inputs.moved_bytes, inputs.check, ways)
+    figures = measure_beside_torch(bench, "experts", shape, inputs.moved_bytes, inputs.check, ways)
+    return figures + [figure for kind in IN_FEW_BITS for figure in _measure_few_bits(bench, shape, kind)]
+
+
+def _measure_few_bits(bench: Bench, shape: ExpertsShape, kind: str) -> list[Figure]:
+    inputs = FewBitsInputs(shape, kind)
+    work = Work(
+        section="experts",
+        shape=str(shape),
+        moved_bytes=inputs.moved_bytes,
+        limit_gb_s=bench.limits.copy,
+        flops=shape.flops,
+    )
+    return bench.run(work, [Contender(name=IN_FEW_BITS[kind], prepare=inputs.calls, check=inputs.check)])
 
 
 class ExpertInputs:
@@ -49,8 +70,10 @@ class ExpertInputs:
 
     def __init__(self, shape: ExpertsShape, plan: ExpertPlan | None = None) -> None:
         self.shape = shape
+        self.weights: tuple[ExpertWeight, ExpertWeight]
         self.gate_up = _random(shape.num_experts, 2 * shape.width, shape.hidden) / shape.hidden**0.5
         self.down = _random(shape.num_experts, shape.hidden, shape.width) / shape.width**0.5
+        self.weights = self.gate_up, self.down
         num_sets = min(_MOST_SETS, num_rotated_sets(shape.per_token * shape.expert_bytes))
         self.rows = _random(num_sets, shape.num_tokens, shape.hidden)
         likely = torch.rand(num_sets, shape.num_tokens, shape.num_experts, device=DEVICE)
@@ -112,8 +135,9 @@ class ExpertInputs:
         )
 
     def _ours(self, rows: torch.Tensor, groups: Groups) -> torch.Tensor:
-        middle = expert_linear(rows, self.gate_up, groups, self.plan, paired=True, after="groups")
-        return expert_linear(middle, self.down, groups, self.plan, paired=False, after="rows")
+        gate_up, down = self.weights
+        middle = expert_linear(rows, gate_up, groups, self.plan, paired=True, after="groups")
+        return expert_linear(middle, down, groups, self.plan, paired=False, after="rows")
 
     def _pairs_by_expert(self, experts: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
         flat = experts.flatten()
@@ -132,6 +156,39 @@ class ExpertInputs:
         gate, value = (self.gate_up[expert].double() @ row).chunk(2)
         middle = gate * gate.sigmoid() * value
         return torch.mv(self.down[expert].double(), middle)
+
+
+class FewBitsInputs(ExpertInputs):
+    """The same with weights in few bits; the floats are what they stand for.
+
+    Args:
+        shape: of the layer and the tokens.
+        kind: int8, a scale a row; or int4 in groups.
+        plan: as there.
+    """
+
+    def __init__(self, shape: ExpertsShape, kind: str, plan: ExpertPlan | None = None) -> None:
+        few_plan = plan_few_bits_experts(shape.num_tokens * shape.per_token, shape.num_experts)
+        super().__init__(shape, ExpertPlan("torch", few_plan.tile_rows) if DEVICE == "cpu" else plan or few_plan)
+        into, out = (self._stacked(weight, kind) for weight in (self.gate_up, self.down))
+        self.weights = into, out
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of a set on average: each expert that somebody has is read once."""
+        had = sum(len(experts.unique()) for experts in self.experts) / len(self.experts)
+        stacks = [weight for weight in self.weights if isinstance(weight, StackedWeight)]
+        of_all = sum(weight.rows_of_all.nbytes for weight in stacks)
+        return int(had / self.shape.num_experts * of_all) + self.shape.row_bytes
+
+    def _stacked(self, weight: torch.Tensor, kind: str) -> StackedWeight:
+        """Digits and scales of random weights; they take the place of the floats."""
+        num_experts, _, width = weight.shape
+        bits, group = (4, min(_GROUP, width)) if kind == "int4" else (8, width)
+        of_experts = [quantize(each.float(), bits, group) for each in weight]
+        for floats, few in zip(weight, of_experts, strict=True):
+            floats.copy_(few.dequantized(weight.dtype))
+        return StackedWeight(num_experts, stacked(of_experts))
 
 
 def _random(*shape: int) -> torch.Tensor:

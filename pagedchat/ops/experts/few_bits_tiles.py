@@ -1,0 +1,106 @@
+"""How the products of a mixture of experts in few bits are cut into tiles, and what they take. Arithmetic only."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from pagedchat.jit.kernel_file import Constants
+from pagedchat.ops.quantized.few_bits_plan import KEPT_BYTES, NUM_THREADS, objection_to_form, stage_bytes
+from pagedchat.ops.quantized.weight_form import NUMBERS, Kind, WeightForm
+
+_UP_TO = ((1, 8), (4, 16), (16, 32))
+"""Pairs that an expert has on average, up to which tiles have so many."""
+_LARGEST = 64
+"""Pairs of all other tiles."""
+TILE_ROWS = (*(rows for _, rows in _UP_TO), _LARGEST)
+"""Pairs of a tile, at most, that there are kernels for."""
+AVERAGES = tuple(most for most, _ in _UP_TO)
+"""Pairs that an expert has on average, up to which it is the same kernel."""
+PIECE = 8
+"""Columns of a result that are written together, and rows of a weight that are gates or values together."""
+_OF_TILE_ROWS = {8: (1, 3), 16: (1, 3), 32: (2, 2), 64: (2, 1)}
+"""Row tiles of a warp, and thread blocks on a multiprocessor, by pairs of a tile."""
+_MOST_STAGES, _FEWEST_STAGES = 6, 2
+_STATIC_BYTES = 1024
+_WARP_ROWS = 64
+"""Rows of a weight, for each row tile of a warp."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewBitsTiles:
+    """A variant of kernels/experts/expert_few_bits.cu."""
+
+    kind: Kind
+    """Not whole."""
+    tile_rows: int
+    """Pairs of a tile."""
+    row_tiles: int
+    """16 rows of the weight each, of a warp."""
+    per_multiprocessor: int
+    """Thread blocks that run there at the same time."""
+    stages: int
+    """Chunks in shared memory at a time."""
+
+    @property
+    def constants(self) -> Constants:
+        """For the compiler, besides what the product itself is and the kind of its scales."""
+        return {
+            "WEIGHT_KIND": NUMBERS[self.kind],
+            "TOKENS": self.tile_rows,
+            "ROW_TILES": self.row_tiles,
+            "STAGES": self.stages,
+            "BLOCKS": self.per_multiprocessor,
+        }
+
+    @property
+    def num_threads(self) -> int:
+        """Of a thread block."""
+        return NUM_THREADS
+
+    @property
+    def weight_rows(self) -> int:
+        """Of a thread block."""
+        return _WARP_ROWS * self.row_tiles
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic."""
+        stage, sums = stage_bytes(self.kind, False, self.tile_rows, self.row_tiles)
+        return max(self.stages * stage, sums)
+
+
+def tile_rows_for(num_pairs: int, num_experts: int) -> int:
+    """Pairs of a tile, at most, that are the quickest for so many."""
+    return next((rows for most, rows in _UP_TO if num_pairs <= most * num_experts), _LARGEST)
+
+
+@cache
+def plan_tiles_of(kind: Kind, tile_rows: int, shared_limit: int) -> FewBitsTiles:
+    """For tiles of so many pairs.
+
+    Args:
+        kind: of the weight, not whole.
+        tile_rows: one of `TILE_ROWS`.
+        shared_limit: bytes of shared memory that a thread block can have.
+    """
+    row_tiles, blocks = _OF_TILE_ROWS[tile_rows]
+    wanted = FewBitsTiles(kind, tile_rows, row_tiles, blocks, _FEWEST_STAGES)
+    for tiles in (wanted, replace(wanted, per_multiprocessor=1)):
+        stage, sums = stage_bytes(kind, False, tile_rows, row_tiles)
+        room = (shared_limit + KEPT_BYTES) // tiles.per_multiprocessor - KEPT_BYTES - _STATIC_BYTES
+        stages = min(_MOST_STAGES, room // stage)
+        if stages >= _FEWEST_STAGES and sums <= room:
+            return replace(tiles, stages=stages)
+    return replace(wanted, row_tiles=1, per_multiprocessor=1)
+
+
+def objection_to_experts(form: WeightForm, in_features: int, out_features: int) -> str:
+    """What the kernel has against weights of a form, in words that go after "since"; empty if nothing.
+
+    Args:
+        form: not whole.
+        in_features: elements of a row.
+        out_features: of the result: rows of a weight, or pairs of a gate and its value.
+    """
+    if out_features % PIECE:
+        return f"{out_features} columns are no multiple of {PIECE}"
+    return objection_to_form(form, in_features)
