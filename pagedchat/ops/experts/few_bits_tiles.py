@@ -7,8 +7,8 @@ from pagedchat.jit.kernel_file import Constants
 from pagedchat.ops.quantized.few_bits_plan import KEPT_BYTES, NUM_THREADS, objection_to_form, stage_bytes
 from pagedchat.ops.quantized.weight_form import NUMBERS, Kind, WeightForm
 
-_UP_TO = ((1, 8), (4, 16), (16, 32))
-"""Pairs that an expert has on average, up to which tiles have so many."""
+_UP_TO = ((2, 8), (8, 16), (32, 32))
+"""Pairs that an expert has on average, up to which tiles have so many: see docs/figures.md."""
 _LARGEST = 64
 """Pairs of all other tiles."""
 TILE_ROWS = (*(rows for _, rows in _UP_TO), _LARGEST)
@@ -17,8 +17,11 @@ AVERAGES = tuple(most for most, _ in _UP_TO)
 """Pairs that an expert has on average, up to which it is the same kernel."""
 PIECE = 8
 """Columns of a result that are written together, and rows of a weight that are gates or values together."""
-_OF_TILE_ROWS = {8: (1, 3), 16: (1, 3), 32: (2, 2), 64: (2, 1)}
-"""Row tiles of a warp, and thread blocks on a multiprocessor, by pairs of a tile."""
+_ROW_TILES = 2
+"""Of a warp: with one the kernel was slower at nearly every number of pairs, by up to a third."""
+_FEW_PAIRS, _OF_FEW_PAIRS, _BLOCKS = 8, {"int4": 3}, 2
+"""Thread blocks on a multiprocessor: with tiles of few pairs more of 4 bits, else two. With three 8 bits took 170 us
+where they took 119 (one token of Mixtral-8x7B), and 19 where they took 24 (Qwen3-30B-A3B)."""
 _MOST_STAGES, _FEWEST_STAGES = 6, 2
 _STATIC_BYTES = 1024
 _WARP_ROWS = 64
@@ -82,10 +85,10 @@ def plan_tiles_of(kind: Kind, tile_rows: int, shared_limit: int) -> FewBitsTiles
         tile_rows: one of `TILE_ROWS`.
         shared_limit: bytes of shared memory that a thread block can have.
     """
-    row_tiles, blocks = _OF_TILE_ROWS[tile_rows]
-    wanted = FewBitsTiles(kind, tile_rows, row_tiles, blocks, _FEWEST_STAGES)
+    blocks = _OF_FEW_PAIRS.get(kind, _BLOCKS) if tile_rows <= _FEW_PAIRS else _BLOCKS
+    wanted = FewBitsTiles(kind, tile_rows, _ROW_TILES, blocks, _FEWEST_STAGES)
     for tiles in (wanted, replace(wanted, per_multiprocessor=1)):
-        stage, sums = stage_bytes(kind, False, tile_rows, row_tiles)
+        stage, sums = stage_bytes(kind, False, tile_rows, _ROW_TILES)
         room = (shared_limit + KEPT_BYTES) // tiles.per_multiprocessor - KEPT_BYTES - _STATIC_BYTES
         stages = min(_MOST_STAGES, room // stage)
         if stages >= _FEWEST_STAGES and sums <= room:

@@ -254,7 +254,8 @@ def test_stored_checkpoints_keep_their_bits(kind: str, tmp_path: Path, monkeypat
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["gptq", "awq", "packed_8", "integers"])
-def test_stored_experts_keep_their_bits(kind: str, tmp_path: Path) -> None:
+def test_stored_experts_keep_their_bits(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_stored, "GROUP", 32)
     stored, meant = save_stored(tmp_path, kind, save_mixture(tmp_path / "plain"))
     llm = engine(stored)
     assert llm.info.quantization == KINDS[kind][2]
