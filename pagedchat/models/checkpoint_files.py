@@ -7,6 +7,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from pagedchat.errors import ModelError
+from pagedchat.gguf_names import part_name
 from pagedchat.models.raw_config import read_json
 from pagedchat.units import format_size
 
@@ -15,7 +16,9 @@ SINGLE = ("model.safetensors", "pytorch_model.bin")
 INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Weights in several files, listed by one of these."""
 GGUF = ".gguf"
-"""How a file's name ends that is a whole checkpoint by itself."""
+"""How a file's name ends that is a whole checkpoint by itself, or a part of one."""
+MOST_PARTS = 1000
+"""Of a GGUF model: the largest ones that there are have some hundred."""
 OTHER_CONFIG = "The checkpoint does not belong to its config.json; download the model again."
 """What to do about weights that are not those of the config."""
 
@@ -40,13 +43,13 @@ def weight_files(name: str, folder: Path) -> list[Path]:
 
     Args:
         name: of the model, for messages.
-        folder: of the checkpoint, or the GGUF file that it is.
+        folder: of the checkpoint, or the GGUF file that it is, or a part of one.
 
     Raises:
         ModelError: no weights, or a part of them is missing.
     """
-    if folder.suffix == GGUF and folder.is_file():
-        return [folder]
+    if folder.suffix.lower() == GGUF and folder.is_file():
+        return _gguf_parts(name, folder)
     present = {path.name for path in folder.iterdir()}
     names = preferred_weights(present)
     if not names:
@@ -59,6 +62,27 @@ def weight_files(name: str, folder: Path) -> list[Path]:
         if missing:
             raise ModelError(f"{name} lacks {missing[0]}, a part of its weights.", "Download the model again.")
     return [folder / part for part in names]
+
+
+def _gguf_parts(name: str, path: Path) -> list[Path]:
+    """In order; a file that is not named as a part is the only one."""
+    named = part_name(path.name)
+    if named is None:
+        return [path]
+    if named.num_parts > MOST_PARTS:
+        raise ModelError(
+            f"{name} is one of {named.num_parts:,} parts by its name, of which at most {MOST_PARTS:,} are read.",
+            "Put them together with llama-gguf-split --merge.",
+        )
+    parts = [path.with_name(named.other(number)) for number in range(1, named.num_parts + 1)]
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"{name} lacks {missing[0]}{more} of its {named.num_parts} parts.",
+            "Download what is missing beside it.",
+        )
+    return parts
 
 
 def check_whole(name: str, files: list[Path], num_layers: int) -> None:

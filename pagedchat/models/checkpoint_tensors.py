@@ -30,7 +30,7 @@ def read_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor | Quanti
     for path in files:
         if path.suffix == ".safetensors":
             yield from _safe_tensors(path, pages)
-        elif path.suffix == GGUF:
+        elif path.suffix.lower() == GGUF:
             for name, tensor, content in read_gguf(path):
                 yield name, tensor
                 pages.forget(content)

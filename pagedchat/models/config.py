@@ -34,7 +34,7 @@ def describe_model(name: str, folder: Path, implementation: ModelImplementation 
     Raises:
         ModelError: no config, a broken one, or a model that the paged engine cannot run.
     """
-    if folder.suffix == GGUF and folder.is_file():
+    if folder.suffix.lower() == GGUF and folder.is_file():
         if implementation == "transformers":
             raise ModelError(
                 f"{name} is a GGUF file, which transformers is not asked to run.",

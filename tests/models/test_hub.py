@@ -182,6 +182,12 @@ def test_folder_that_does_not_exist(name: str) -> None:
         find_model(name)
 
 
+def test_gguf_file_that_does_not_exist() -> None:
+    with pytest.raises(ModelError, match=r"There is no file ./m-00001-of-00003.gguf\.") as caught:
+        find_model("./m-00001-of-00003.gguf")
+    assert caught.value.hint.startswith("Give an existing file")
+
+
 def test_file_in_place_of_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.touch()

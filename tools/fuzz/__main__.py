@@ -27,6 +27,7 @@ MODULES = (
     "templates",
     "checkpoints",
     "gguf_files",
+    "gguf_parts",
     "checks",
     "chat_files",
     "cpu_kernels",

@@ -2,6 +2,7 @@
 
 import struct
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,14 @@ MIXTURE_TENSORS: list[list[Any]] = [
     ["blk.0.ffn_up_shexp.weight", [32, 32], F16], ["blk.0.ffn_down_shexp.weight", [32, 32], 2],
     ["blk.0.ffn_gate_inp_shexp.weight", [32], F32],
 ]  # fmt: skip
-_MODELS = ((VALUES, TENSORS), (MIXTURE_VALUES, MIXTURE_TENSORS))
+MODELS = ((VALUES, TENSORS), (MIXTURE_VALUES, MIXTURE_TENSORS))
+"""Values and tensors of each."""
 _OTHER_NAMES = (
     "output.weight", "rope_freqs.weight", "token_embd.weight", "blk.0.ffn_gate_up_exps.weight",
     "blk.0.ffn_gate.1.weight", "blk.0.ffn_down_exps.weight", "", "\x00",
 )  # fmt: skip
-_HUGE = (0, 1, 31, 2**31, 2**40, 2**63, 2**64 - 1)
-_NUMBERS = st.integers(-5, 300) | st.sampled_from(_HUGE)
+HUGE = (0, 1, 31, 2**31, 2**40, 2**63, 2**64 - 1)
+NUMBERS = st.integers(-5, 300) | st.sampled_from(HUGE)
 
 
 def gguf_bytes(
@@ -130,8 +132,8 @@ def _plain(value: Any, kind: int, order: str) -> bytes:
 @st.composite
 def _files(draw: st.DrawFn) -> bytes:
     """Values or tensors that make no sense, counts that lie, bytes that were changed, an end that is missing."""
-    whole, given = draw(st.sampled_from(_MODELS))
-    values = draw(bent(whole, _NUMBERS)) if draw(st.booleans()) else whole
+    whole, given = draw(st.sampled_from(MODELS))
+    values = draw(bent(whole, NUMBERS)) if draw(st.booleans()) else whole
     tensors = [list(tensor) for tensor in given]
     if draw(st.booleans()):
         tensor = tensors[draw(st.integers(0, len(tensors) - 1))]
@@ -140,11 +142,11 @@ def _files(draw: st.DrawFn) -> bytes:
             tensor[0] = draw(st.sampled_from(_OTHER_NAMES))
         elif what == 1:
             shuffled = st.permutations(tensor[1])
-            tensor[1] = draw(shuffled | st.lists(_NUMBERS.map(abs), max_size=5))
+            tensor[1] = draw(shuffled | st.lists(NUMBERS.map(abs), max_size=5))
         else:
-            tensor[2] = draw(st.integers(0, 45) | st.sampled_from(_HUGE))
+            tensor[2] = draw(st.integers(0, 45) | st.sampled_from(HUGE))
     values = values if isinstance(values, dict) else whole
-    counts = draw(st.none() | st.tuples(any_of(_HUGE), any_of(_HUGE))) if draw(st.integers(0, 5)) == 0 else None
+    counts = draw(st.none() | st.tuples(any_of(HUGE), any_of(HUGE))) if draw(st.integers(0, 5)) == 0 else None
     version = draw(st.sampled_from([3] * 8 + [0, 1, 2, 4, 2**24, 2**32 - 1]))
     data = bytearray(gguf_bytes(values, tensors, version=version, counts=counts))
     for _ in range(draw(st.integers(0, 3))):
@@ -156,16 +158,18 @@ def _use(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         path.write_bytes(data)
-        _in_words(lambda: load_gguf_tokenizer("m", path).tokenizer.encode("a b <s>"))
-        _in_words(lambda: _load(path))
+        in_words(lambda: load_gguf_tokenizer("m", path).tokenizer.encode("a b <s>"))
+        in_words(lambda: load(path))
 
 
-def _load(path: Path) -> None:
+def load(path: Path) -> None:
+    """Describe the model and read its weights."""
     description = describe_model("m", path)
     load_weights(description, attention="", dtype=torch.float32, device=torch.device("cpu"))
 
 
-def _in_words(use: Any) -> None:
+def in_words(use: Callable[[], object]) -> None:
+    """Do it; what is refused has a sentence and a hint."""
     try:
         use()
     except (ModelError, DeviceError) as error:

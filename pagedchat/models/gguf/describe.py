@@ -19,8 +19,9 @@ from pagedchat.layers.rotary_frequencies import PairScaling
 from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
 from pagedchat.models.gguf.architectures import ARCHITECTURES, EXTRA, LAYOUTS, MODEL_TYPES, NAMES
-from pagedchat.models.gguf.header import GgufHeader, read_header
+from pagedchat.models.gguf.header import GgufHeader
 from pagedchat.models.gguf.mixtures import Value, with_experts
+from pagedchat.models.gguf.parts import read_parts
 from pagedchat.models.gguf.tensors import read_tensor
 from pagedchat.models.native import read_native
 from pagedchat.models.raw_config import NotNativeError, check_sizes
@@ -39,18 +40,13 @@ def describe_gguf(name: str, path: Path) -> ModelDescription:
 
     Args:
         name: of the model, for messages.
-        path: of the file.
+        path: of the file, or of the first of its parts.
 
     Raises:
         ModelError: no GGUF file, a damaged one, or a model that is not run from one.
     """
-    header = read_header(path)
-    architecture, parts = header.values.get("general.architecture"), header.values.get("split.count")
-    if isinstance(parts, int) and parts > 1:
-        raise ModelError(
-            f"{name} is one of {parts} files of a model, which are not read.",
-            "Put them together with llama-gguf-split --merge.",
-        )
+    header = read_parts(name, path)
+    architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         raise ModelError(
             f"{name} is a model of the architecture {shown(architecture)}, which is not run from GGUF files.",
@@ -81,7 +77,7 @@ def _describe(name: str, path: Path, header: GgufHeader, architecture: str) -> M
     return describe_native(
         name,
         path,
-        replace(described, config=_as_stored(described.config, path, header, kind)),
+        replace(described, config=_as_stored(described.config, header, kind)),
         model_type=values["model_type"],
         eos_token_ids=frozenset().union(_turn_ends(header), *(_token_id(header, end) for end in _ENDS)),
         dtype=torch.bfloat16 if kinds else _FLOATS[header.kinds()[0]],
@@ -143,7 +139,7 @@ def _rotary(value: Value, given: dict[str, Any]) -> dict[str, Any]:
     return {"rope_scaling": scaling | ({"original_max_position_embeddings": trained} if trained else {})}
 
 
-def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, kind: str) -> DecoderConfig:
+def _as_stored(config: DecoderConfig, header: GgufHeader, kind: str) -> DecoderConfig:
     """With the file's names, biases, norms and frequencies."""
     tensors = {tensor.name: tensor for tensor in header.tensors}
     config = replace(
@@ -164,7 +160,7 @@ def _as_stored(config: DecoderConfig, path: Path, header: GgufHeader, kind: str)
     factors = next((tensors[name] for name in _FACTORS if name in tensors), None)
     if factors is None:
         return config
-    stored = read_tensor(path, factors)
+    stored = read_tensor(factors)
     if not isinstance(stored, torch.Tensor) or factors.shape != (_num_pairs(config),):
         raise NotNativeError(f"its {factors.name} is of shape {list(factors.shape)}")
     slowed = tuple(stored.float().tolist())

@@ -9,7 +9,7 @@ that other work shared).
 import math
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _AGAIN = "Download the file again."
 class GgufTensor:
     """Where one lies."""
 
+    file: Path
     name: str
     shape: tuple[int, ...]
     """Rows first, as everywhere here."""
@@ -69,7 +70,7 @@ def read_header(path: Path) -> GgufHeader:
             if path.stat().st_size < len(MAGIC) + 20:
                 raise _BrokenError("it is cut short")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return _Reader(content).read()
+                return _Reader(path, content).read()
     except _BrokenError as error:
         raise ModelError(f"{path.name} cannot be read as GGUF: {error}.", error.hint) from None
     except (OSError, ValueError) as error:
@@ -85,7 +86,8 @@ class _BrokenError(Exception):
 class _Reader:
     """Goes through the file from its beginning."""
 
-    def __init__(self, content: mmap.mmap) -> None:
+    def __init__(self, path: Path, content: mmap.mmap) -> None:
+        self._path = path
         self._content = content
         self._size = len(content)
         self._at = 0
@@ -124,7 +126,7 @@ class _Reader:
             start = data + tensor.start
             if start + tensor.num_bytes > self._size:
                 raise _BrokenError(f"it is cut short: {tensor.name[:60]} ends behind its end")
-            placed.append(GgufTensor(tensor.name, tensor.shape, tensor.kind, start, tensor.num_bytes))
+            placed.append(replace(tensor, start=start))
         return placed
 
     def _tensor(self) -> GgufTensor:
@@ -143,7 +145,8 @@ class _Reader:
         if 0 in shape or shape[-1] % known.block_size:
             shown = f"{name[:60]} is of shape {list(shape)}"
             raise _BrokenError(f"{shown}, which blocks of {known.block_size} do not divide")
-        return GgufTensor(name, shape, kind, start, math.prod(shape) // known.block_size * known.block_bytes)
+        num_bytes = math.prod(shape) // known.block_size * known.block_bytes
+        return GgufTensor(self._path, name, shape, kind, start, num_bytes)
 
     def _value(self, kind: int, depth: int = 0) -> Any:
         if kind in _SCALARS:

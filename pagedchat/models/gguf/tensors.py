@@ -26,39 +26,39 @@ def read_gguf(path: Path) -> Iterator[tuple[str, torch.Tensor | QuantizedWeight 
     for tensor in tensors:
         stored = content[tensor.start : tensor.start + tensor.num_bytes]
         is_stack = len(tensor.shape) == 3 and KINDS[tensor.kind].block_size > 1
-        yield tensor.name, (_stack if is_stack else _unpacked)(path, tensor, stored), stored
+        yield tensor.name, (_stack if is_stack else _unpacked)(tensor, stored), stored
 
 
-def read_tensor(path: Path, tensor: GgufTensor) -> torch.Tensor | QuantizedWeight:
+def read_tensor(tensor: GgufTensor) -> torch.Tensor | QuantizedWeight:
     """One alone.
 
     Raises:
         ModelError: it has scales that are none.
     """
-    return _unpacked(path, tensor, _mapped(path)[tensor.start : tensor.start + tensor.num_bytes])
+    return _unpacked(tensor, _mapped(tensor.file)[tensor.start : tensor.start + tensor.num_bytes])
 
 
 def _mapped(path: Path) -> torch.Tensor:
     return torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8)
 
 
-def _stack(path: Path, tensor: GgufTensor, content: torch.Tensor) -> Stacked:
+def _stack(tensor: GgufTensor, content: torch.Tensor) -> Stacked:
     """Matrix by matrix; each is some of the bytes."""
     count, *shape = tensor.shape
     matrix = replace(tensor, shape=tuple(shape))
 
     def make(number: int) -> QuantizedWeight:
-        found = _unpacked(path, matrix, content.view(count, -1)[number])
+        found = _unpacked(matrix, content.view(count, -1)[number])
         assert isinstance(found, QuantizedWeight)  # noqa: S101 - of a matrix in blocks
         return found
 
     return Stacked(torch.Size(tensor.shape), make)
 
 
-def _unpacked(path: Path, tensor: GgufTensor, content: torch.Tensor) -> torch.Tensor | QuantizedWeight:
+def _unpacked(tensor: GgufTensor, content: torch.Tensor) -> torch.Tensor | QuantizedWeight:
     try:
         return unpack(tensor.kind, content, tensor.shape)
     except ValueError as error:
         raise ModelError(
-            f"{path.name} is damaged: in {tensor.name[:60]}, {error}.", "Download the file again."
+            f"{tensor.file.name} is damaged: in {tensor.name[:60]}, {error}.", "Download the file again."
         ) from None

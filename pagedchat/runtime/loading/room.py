@@ -7,6 +7,7 @@ short chat. Arithmetic on bytes; what is free is measured by whoever asks.
 from pathlib import Path
 
 from pagedchat.errors import DeviceError
+from pagedchat.models.checkpoint_files import weight_files
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native import count_parameters
 from pagedchat.runtime.attention.backend import CacheShape
@@ -54,12 +55,12 @@ def weight_bytes(description: ModelDescription, precision: Precision) -> int:
     Those of few bits that are stored so, and those of strangers, take what their files do.
     """
     if description.native is None or (description.stored_as and precision.keeps_bits):
-        return _file_bytes(description.folder)
+        return _file_bytes(description.name, description.folder)
     bits = _BITS[precision.quantization] if precision.quantization else 8 * precision.dtype.itemsize
     return count_parameters(description.native) * bits // 8
 
 
-def _file_bytes(place: Path) -> int:
+def _file_bytes(name: str, place: Path) -> int:
     if place.is_file():
-        return place.stat().st_size
+        return sum(file.stat().st_size for file in weight_files(name, place))
     return max(sum(file.stat().st_size for file in place.glob(pattern)) for pattern in _WEIGHTS)

@@ -97,7 +97,7 @@ def test_every_kind_that_is_read_is_named_where_one_is_not(tmp_path: Path) -> No
         ({"general__architecture": "mamba"}, "of the architecture 'mamba', which is not run"),
         ({"general__architecture": None}, "of the architecture None"),
         ({"llama__expert_count": 8}, "it has no expert_used_count"),
-        ({"split__count": 3}, "is one of 3 files"),
+        ({"split__count": 3}, "is a part of a model (its split.count is 3), but is not named as one"),
         ({"llama__block_count": 5}, "lack blk.1.attn_k.weight and 35 more"),
         ({"llama__block_count": 2**31}, "num_hidden_layers is 2147483648"),
         ({"llama__block_count": None}, "lack blk.1."),

@@ -42,6 +42,9 @@ def write_gguf(
     kind: str = "F32",
     extra: dict[str, Any] | None = None,
     experts: Experts = "stacked",
+    per_part: int = 0,
+    *,
+    empty_first: bool = False,
 ) -> Path:
     """Write `path` from a folder, tensor by tensor, so that a large one is nowhere as a whole.
 
@@ -51,12 +54,17 @@ def write_gguf(
         kind: of matrices; norms, biases and routers are F32. In MXFP4 are experts alone, all else in Q8_0.
         extra: values besides, by their whole names, and arrays.
         experts: how they are laid out.
+        per_part: tensors in each file, if the model is to be split over several.
+        empty_first: whether the first of them has none.
+
+    Returns:
+        The file, or the first one of several.
     """
     import gguf
 
     config = json.loads((checkpoint / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=per_part, small_first_shard=empty_first)
     if architecture == "gpt-oss":
         config["moe_intermediate_size"] = config["intermediate_size"]
     for ours, theirs in (*_VALUES.items(), ("head_dim", "attention.value_length")):
@@ -92,8 +100,9 @@ def write_gguf(
         writer.write_tensor_data(value)
     for tensor in tensors:
         writer.write_tensor_data(_content(tensor, _kind_of(tensor, kind)))
+    files = writer.format_shard_names(path)
     writer.close()
-    return path
+    return files[0]
 
 
 def _kind_of(tensor: Planned, kind: str) -> str:
