@@ -6,13 +6,13 @@ The hub's cache is laid out as its library documents it: `models--OWNER--NAME/re
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pagedchat import bundled
+from pagedchat.gguf_names import gguf_models
 
 Place = Literal["in the box", "hub's cache", "folder", "GGUF file"]
 
@@ -21,7 +21,6 @@ MOST_ENTRIES = 2000
 MOST_DEPTH = 3
 """Of folders in folders where other programs keep GGUF files: owner, model, file."""
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
-_PART = re.compile(r"-\d+-of-\d+\.gguf$")
 
 
 class LocalModel(NamedTuple):
@@ -108,13 +107,14 @@ def _in_folder(folder: Path) -> Iterator[LocalModel]:
 
 
 def _gguf_files(folder: Path, depth: int) -> Iterator[LocalModel]:
-    """Without parts of models in several files, which are not read, and what only goes with one, for images."""
-    for entry in _entries(folder):
-        name = entry.name.lower()
-        if name.endswith(".gguf"):
-            if "mmproj" not in name and not _PART.search(name):
-                yield LocalModel(str(entry), "GGUF file", _size(entry))
-        elif depth > 1 and entry.is_dir():
+    """One for all parts of a model, by the name of the first; none where parts are missing."""
+    entries = _entries(folder)
+    for files, num_parts in gguf_models(entry.name for entry in entries):
+        sizes = [_size(folder / file) for file in files]
+        if len(files) == num_parts and (num_parts == 1 or all(sizes)):  # a link may lead nowhere
+            yield LocalModel(str(folder / files[0]), "GGUF file", sum(sizes))
+    for entry in entries:
+        if depth > 1 and not entry.name.lower().endswith(".gguf") and entry.is_dir():
             yield from _gguf_files(entry, depth - 1)
 
 

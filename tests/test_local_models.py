@@ -66,7 +66,7 @@ def test_folders_and_gguf_files_near_by(home: Path, tmp_path: Path) -> None:
     checkpoint(near / "mine")
     checkpoint(near / "older", "pytorch_model.bin")
     (near / "notes").mkdir()
-    for name in ("small.gguf", "mmproj-small.gguf", "large-00001-of-00002.gguf", "large-00002-of-00002.gguf"):
+    for name in ("small.gguf", "mmproj-small.gguf"):
         (near / name).write_bytes(b"GGUF")
     kept = home / ".lmstudio" / "models" / "owner" / "name" / "model-Q8_0.GGUF"
     kept.parent.mkdir(parents=True)
@@ -79,6 +79,22 @@ def test_folders_and_gguf_files_near_by(home: Path, tmp_path: Path) -> None:
         (str(kept), "GGUF file"),
         (str(near / "small.gguf"), "GGUF file"),
     ]
+
+
+def test_a_gguf_model_in_several_files_is_one(tmp_path: Path) -> None:
+    near = tmp_path / "near"
+    for name, size in (
+        ("large-00002-of-00003.gguf", 20), ("large-00001-of-00003.gguf", 10), ("large-00003-of-00003.gguf", 30),
+        ("larger-00001-of-00002.gguf", 10), ("half-00001-of-00002.gguf", 10), ("rest-00002-of-00002.gguf", 10),
+        ("odd-00003-of-00002.gguf", 7), ("odd-1-of-2.gguf", 8), ("alone-00001-of-00001.gguf", 9),
+    ):  # fmt: skip
+        (near / name).write_bytes(b"x" * size)
+    (near / "larger-00002-of-00002.gguf").symlink_to("nowhere")
+    found = {Path(model.name).name: model.num_bytes for model in found_in(near) if model.place == "GGUF file"}
+    assert found == {
+        "large-00001-of-00003.gguf": 60, "odd-00003-of-00002.gguf": 7, "odd-1-of-2.gguf": 8,
+        "alone-00001-of-00001.gguf": 9,
+    }  # fmt: skip
 
 
 def test_a_checkpoint_is_found_in_its_own_folder(tmp_path: Path) -> None:
