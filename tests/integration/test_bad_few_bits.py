@@ -15,6 +15,7 @@ from tokenizers.models import BPE
 from tests.models.families.tiny_families import save_tiny
 from tests.models.quantized.test_stored import save_stored
 from tools.fuzz.gguf_files import TENSORS, VALUES, gguf_bytes
+from tools.fuzz.gguf_parts import file_name, split, write_parts
 
 ROOT = Path(__file__).parents[2]
 OLD_PROCESSOR = """
@@ -66,6 +67,18 @@ def test_a_whole_gguf_file_answers(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(WHOLE)
     status, _, beside = said("--model", str(tmp_path / "tiny.gguf"))
     assert (status, beside) == (0, [])
+
+
+def test_a_model_in_several_gguf_files_answers_or_says_which_is_missing(tmp_path: Path) -> None:
+    first = write_parts(tmp_path, split(VALUES, TENSORS, 3, empty_first=True))
+    status, reply, beside = said("--model", str(first))
+    assert (status, beside) == (0, [])
+    assert said("--model", str(tmp_path)) == (0, reply, [])
+    (tmp_path / file_name(2, 3)).unlink()
+    status, reply, beside = said("--model", str(first))
+    assert (status, reply, len(beside)) == (1, "", 2)
+    assert beside[0] == f"pagedchat: {first} lacks {file_name(2, 3)} of its 3 parts."
+    assert "Download what is missing beside it." in beside[1]
 
 
 @pytest.mark.parametrize("fault", GGUF)
