@@ -113,13 +113,16 @@ def ask(address: str, path: str, **body: object) -> Any:
         return json.load(answer)
 
 
-def write_files(into: Path, family: str, kinds: list[str], cut: str = "smollm") -> list[Path]:
-    """A model in every kind."""
+def write_files(into: Path, family: str, kinds: list[str], cut: str = "smollm", per_part: int = 0) -> list[Path]:
+    """A model in every kind, split over files of so many tensors where that is not 0."""
     folder = into / family
     folder.mkdir(parents=True, exist_ok=True)
     shape = SHAPE | MIXTURES.get(family, {}) | {"model_type": family, "architectures": [FAMILIES[family]]}
     write_checkpoint(folder, shape, torch.float32, torch.device("cpu"), std=STD, seed=3)
-    return [write_gguf(into / f"{family}-{kind}.gguf", folder, kind, _vocabulary(cut)) for kind in kinds]
+    return [
+        write_gguf(into / f"{family}-{kind}.gguf", folder, kind, _vocabulary(cut), per_part=per_part)
+        for kind in kinds
+    ]
 
 
 def _vocabulary(cut: str) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def compare(file: Path) -> bool:
         told = (our.outputs[0].logprobs or [{}])[0]
         both = likely.keys() & told.keys()
         distances.append(max((abs(likely[i] - told[i].logprob) for i in both), default=inf))
-    family, kind = file.stem.split("-")
+    family, kind, *_ = file.stem.split("-")
     far = median(distances) if family in MIXTURES else max(distances)
     alike = min(same) if family not in MIXTURES else max(same)
     words = "" if split_alike else ", TEXTS ARE SPLIT OTHERWISE"
@@ -197,12 +200,13 @@ def main() -> int:
     parser.add_argument("--into", type=Path, required=True, help="a folder for the files")
     parser.add_argument("--families", default=",".join(FAMILIES), help="of models (all)")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of weights (all)")
+    parser.add_argument("--per-part", type=int, default=0, help="tensors in each file of a split model (not split)")
     parser.add_argument("--cuts", default=",".join(CUTS), help="of texts (all)")
     args = parser.parse_args()
     files = [
         file
         for family in args.families.split(",")
-        for file in write_files(args.into, family, args.kinds.split(","))
+        for file in write_files(args.into, family, args.kinds.split(","), per_part=args.per_part)
     ]
     otherwise = [file.name for file in files if not compare(file)]
     otherwise += [cut for cut in filter(None, args.cuts.split(",")) if not compare_cut(args.into, cut)]
