@@ -20,8 +20,8 @@ PIECE = 8
 _ROW_TILES = 2
 """Of a warp: with one the kernel was slower at nearly every number of pairs, by up to a third."""
 _FEW_PAIRS, _OF_FEW_PAIRS, _BLOCKS = 8, {"int4": 3}, 2
-"""Thread blocks on a multiprocessor: with tiles of few pairs more of 4 bits, else two. With three 8 bits took 170 us
-where they took 119 (one token of Mixtral-8x7B), and 19 where they took 24 (Qwen3-30B-A3B)."""
+"""Thread blocks on a multiprocessor: with tiles of few pairs more of 4 bits, else two. With three, 8 bits took 170
+us and not 119 (one token of Mixtral-8x7B), and 19 and not 24 (Qwen3-30B-A3B)."""
 _MOST_STAGES, _FEWEST_STAGES = 6, 2
 _STATIC_BYTES = 1024
 _WARP_ROWS = 64
