@@ -124,7 +124,7 @@ def compile_covering_sets(
     Raises:
         KernelError: there is no compiler.
     """
-    return builder.build_all(plan_compiling(architectures), progress)
+    return builder.build_all(plan_compiling(architectures, builder.folder), progress)
 
 
 def _build_for_gpu(builder: KernelBuilder, machine: Machine) -> list[Build]:
