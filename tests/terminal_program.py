@@ -19,6 +19,8 @@ from pathlib import Path
 import psutil
 import pyte
 
+from pagedchat.jit.cache import default_folder
+
 PATIENCE = 60.0
 PROGRAM = """
 import sys
@@ -99,6 +101,8 @@ class TerminalProgram:
         return {
             **kept, "TERM": "xterm-256color", "HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            # Its home is its own, and empty; kernels for CPUs are the same anywhere, and take seconds to compile.
+            "PAGEDCHAT_CACHE_DIR": str(default_folder().parent),
         }  # fmt: skip
 
     def __enter__(self) -> "TerminalProgram":

@@ -4,6 +4,7 @@ right all the same, and where they come more slowly, that is said.
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import torch
 from pagedchat import LLM, SamplingParams
 from pagedchat.cli import main as cli
 from pagedchat.errors import KernelError
+from pagedchat.jit.cache import CPU_SUFFIX, default_folder
 from pagedchat.jit.cpu import compiler, library, target
 from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.library import Library
@@ -24,6 +26,7 @@ from pagedchat.jit.cpu.pool import Pool
 from pagedchat.jit.cpu.target import CpuTarget, host_target
 from pagedchat.ops.cpu import kernels, quantized_product
 from pagedchat.ops.cpu.linear import CpuLinear
+from pagedchat.private_files import make_folder
 from pagedchat.runtime.cpu.step import CpuStep
 from tests.faults.counting import count_with, module_that_counts, program_over
 from tests.helpers_models import OF_8_BITS, check_greedy
@@ -53,6 +56,21 @@ def fresh(here: CpuTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     yield tmp_path / "cache"
     for each in caches:
         each.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def compiled(here: CpuTarget) -> list[Path]:
+    """Files of the kernels that are right, as all other tests have them: they take seconds to compile."""
+    kernels.cpu_kernels()
+    return list(default_folder().glob(f"*{CPU_SUFFIX}"))
+
+
+@pytest.fixture
+def but_the_right_ones(compiled: list[Path], fresh: Path) -> None:
+    """Kernels that are wrong are made anew for this test; those that are right are in its cache."""
+    make_folder(default_folder())
+    for path in compiled:
+        shutil.copy(path, default_folder())
 
 
 @pytest.fixture
@@ -145,6 +163,7 @@ def add_too_much_to_eight_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CpuLinear, "_by_kernels", lambda *args: right(*args) * (1.3 if len(args[-1]) > 8 else 1))
 
 
+@pytest.mark.usefixtures("but_the_right_ones")
 @pytest.mark.parametrize(
     ("breaks", "quantization"),
     [(drop_a_bit, "int4"), (add_too_much, "int8"), (add_too_much_to_eight_rows, "none")],
@@ -152,7 +171,6 @@ def add_too_much_to_eight_rows(patch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_kernel_that_is_wrong_makes_way_for_torch(
     breaks: Callable[[pytest.MonkeyPatch], None],
     quantization: str,
-    fresh: Path,
     model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -181,8 +199,9 @@ def test_a_cpu_kernel_that_is_wrong_makes_way_for_torch(
     assert sentence not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("but_the_right_ones")
 def test_a_cpu_step_that_is_wrong_makes_way_for_the_modules(
-    fresh: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = CpuStep.run
     monkeypatch.setattr(CpuStep, "run", lambda *args: right(*args) * 1.5)
@@ -346,7 +365,8 @@ def test_a_process_that_is_forked_off_in_the_midst_of_a_run_computes_alone(here:
         pool.close()
 
 
-def test_replies_beside_ones_that_are_taken_back_are_the_same_by_cpu_kernels(fresh: Path, model: Path) -> None:
+@pytest.mark.usefixtures("but_the_right_ones")
+def test_replies_beside_ones_that_are_taken_back_are_the_same_by_cpu_kernels(model: Path) -> None:
     """Several callers, and requests that end in the midst of a reply."""
     llm = engine(model, quantization="int8")
     alone = replies(llm)
