@@ -1,13 +1,15 @@
 """Headers that are read once, and libraries that are made once, whoever asks for them."""
 
 import ctypes
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pagedchat.errors import KernelCompileError
 from tests.tools.emulator_case import needs_compiler
-from tools.emulator.compiler import build, read_once
+from tools.emulator import compiler, library
+from tools.emulator.compiler import HERE, build, read_once
 
 pytestmark = needs_compiler
 
@@ -39,3 +41,23 @@ def test_nothing_is_made_twice(tmp_path: Path) -> None:
         made.append([(path, path.stat().st_mtime_ns) for path in (folder / "answer.h.gch", library)])
     assert made[0] == made[1]
     assert read_once(header, "another digest", []) != folder
+
+
+def test_another_copy_of_the_project_finds_what_was_made_and_knows_what_the_compiler_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CI checks out in another folder than where its tests ran before; nothing of the first copy may be needed."""
+    made = []
+    for copy in (tmp_path / "one", tmp_path / "another"):
+        monkeypatch.setattr(compiler, "HERE", copy)
+        monkeypatch.setattr(library, "HERE", copy)
+        shutil.copytree(HERE / "device", copy / "device")
+        monkeypatch.setattr(library, "resource_dir", lambda name, copy=copy: copy.parent / name)
+        folder = read_once(copy / "device" / "device.h", "a digest", ["-O1"])
+        text = library._wherever(f'# 1 "{tmp_path}/kernels/answer.cu"\n') + '#include "device.h"\n'
+        text += 'extern "C" int answer() { return __FILE__[0]; }\n'
+        made.append(build("answer", text, ["-O1", f"-I{folder}", f"-I{copy / 'device'}"]))
+        assert ctypes.CDLL(str(made[-1])).answer() == ord("k")
+        shutil.rmtree(copy)
+    assert made[0] == made[1]
+    assert build("other", text + "// of the second copy\n", ["-O1", f"-I{folder}"]) != made[0]

@@ -96,7 +96,9 @@ def _folder() -> Path:
 
 
 def _key(*parts: str) -> str:
-    return hashlib.sha256("\0".join([*parts, _version()]).encode()).hexdigest()[:24]
+    """Of what is compiled and how. Where the project lies is left out: other copies of it find the same libraries."""
+    anywhere = [part.replace(str(HERE), "") for part in parts]
+    return hashlib.sha256("\0".join([*anywhere, _version()]).encode()).hexdigest()[:24]
 
 
 def _make_once(path: Path, make: Callable[[Path], object]) -> None:

@@ -46,20 +46,28 @@ def translated(variant: Variant, folder: Path | None = None) -> str:
     source.stat()
     defines = [f"-D{name}={value}" for name, value in variant.defines]
     includes = [f"-I{HERE / 'device'}", f"-I{folder}", f"-I{resource_dir('kernels')}"]
-    text = preprocess(source, [f"-D__CUDA_ARCH__={ARCHITECTURE}", *defines, *includes])
+    text = _wherever(preprocess(source, [f"-D__CUDA_ARCH__={ARCHITECTURE}", *defines, *includes]))
     glue = "".join(entry.glue for entry in find_entries(text))
     body = translate_shared(translate_asm(text))
     return f'#include "device.h"\n#include "entry.h"\n{body}\n{glue}'
+
+
+def _wherever(text: str) -> str:
+    """Lines that say which file the next ones are of name it as seen from the project's folder, so that what was
+    compiled for one copy of the project is found by all others."""
+    for folder in {HERE.parents[1], resource_dir("kernels").parent}:
+        text = text.replace(f' "{folder}/', ' "')
+    return text
 
 
 @cache
 def _runtime() -> ctypes.CDLL:
     """What all kernels call: compiled as one file, and visible to those that are loaded later."""
     sources = sorted((HERE / "runtime").glob("*.cpp"))
-    text = (
-        "".join(f'#include "{path}"\n' for path in sources) + _digest(HERE / "runtime") + _digest(HERE / "device")
-    )
-    return ctypes.CDLL(str(build("runtime", text, _RUNTIME_OPTIONS)), mode=ctypes.RTLD_GLOBAL)
+    text = "".join(f'#include "{path.name}"\n' for path in sources)
+    text += _digest(HERE / "runtime") + _digest(HERE / "device")
+    options = [*_RUNTIME_OPTIONS, f"-I{HERE / 'runtime'}"]
+    return ctypes.CDLL(str(build("runtime", text, options)), mode=ctypes.RTLD_GLOBAL)
 
 
 @cache
