@@ -96,7 +96,7 @@ def _folder() -> Path:
 
 
 def _key(*parts: str) -> str:
-    """Of what is compiled and how. Where the project lies is left out: other copies of it find the same libraries."""
+    """Of what is compiled and how. Where the project lies is left out: other copies of it find the same."""
     anywhere = [part.replace(str(HERE), "") for part in parts]
     return hashlib.sha256("\0".join([*anywhere, _version()]).encode()).hexdigest()[:24]
 
