@@ -37,8 +37,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parts whose own tests must take nearly every branch: tools/coverage_floor.py says how many.
 COVERED := engine service chat
 
-# Takes three times as long where branches are counted, and none that other tests do not.
-LONG_WALKS := tests/engine/test_random_walk.py
+# Take three times as long where branches are counted, and none that other tests do not.
+LONG_WALKS := tests/engine/test_random_walk.py tests/engine/test_properties.py
 COUNTED    := $(filter-out $(LONG_WALKS),$(wildcard $(COVERED:%=tests/%/*)))
 
 # What clang-format keeps: kernels, the emulator that runs them on a CPU, its tests' kernels.
