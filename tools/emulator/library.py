@@ -16,8 +16,8 @@ from tools.emulator.translate_shared import translate_shared
 ARCHITECTURE = 900
 """`__CUDA_ARCH__`: of sm_90."""
 _KERNEL_OPTIONS = ["-Og", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing"]
-"""NOTE: without the second and third, functions of the same name in two variants would be one. Most variants run once:
-with -O1 tests take as long to run, and their kernels half as long again to compile."""
+"""NOTE: without the second and third, functions of the same name in two variants would be one. Most variants run
+once: with -O1 they run no faster, and take half as long again to compile."""
 _RUNTIME_OPTIONS = ["-O2"]
 
 
