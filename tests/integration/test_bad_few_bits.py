@@ -1,10 +1,13 @@
-"""Files and options of few bits that cannot be used, by the real command line: one sentence, what to do, an exit
-status, no traceback; and a processor that is too old still answers.
+"""Files and options of few bits that cannot be used, by the command line: one sentence, what to do, an exit status,
+no traceback; and a processor that is too old still answers.
+
+What answers does so in a process of its own; what is refused in this one, which has imported torch.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
+from pagedchat.cli import main as cli
 from tests.models.families.tiny_families import save_tiny
 from tests.models.quantized.test_stored import save_stored
 from tools.fuzz.gguf_files import TENSORS, VALUES, gguf_bytes
 from tools.fuzz.gguf_parts import file_name, split, write_parts
 
+Refusal = Callable[..., tuple[int, str, list[str]]]
+"""Options -> exit status, the reply and the lines beside it."""
 ROOT = Path(__file__).parents[2]
 OLD_PROCESSOR = """
 import sys
@@ -35,6 +41,19 @@ def said(*argv: str, by: tuple[str, ...] = ("-m", "pagedchat")) -> tuple[int, st
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """What `said` gives, of this process."""
+
+    def ask(*argv: str) -> tuple[int, str, list[str]]:
+        capsys.readouterr()  # of libraries that made the checkpoint
+        status = cli.main(["-p", "hi", "--device", "cpu", "--max-tokens", "3", *argv])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err.splitlines()
+
+    return ask
 
 
 def stored_as(name: str, kind: int) -> list[list[object]]:
@@ -82,29 +101,29 @@ def test_a_model_in_several_gguf_files_answers_or_says_which_is_missing(tmp_path
 
 
 @pytest.mark.parametrize("fault", GGUF)
-def test_a_gguf_file_that_cannot_be_used(fault: str, tmp_path: Path) -> None:
+def test_a_gguf_file_that_cannot_be_used(fault: str, tmp_path: Path, refusal: Refusal) -> None:
     content, words, hint = GGUF[fault]
     (tmp_path / "tiny.gguf").write_bytes(content)
-    status, reply, beside = said("--model", str(tmp_path / "tiny.gguf"))
+    status, reply, beside = refusal("--model", str(tmp_path / "tiny.gguf"))
     assert (status, reply, len(beside)) == (1, "", 2)
     assert beside[0].startswith("pagedchat: ")
     assert words in beside[0]
     assert hint in beside[1]
 
 
-def test_a_quantised_checkpoint_whose_scales_are_missing(tmp_path: Path) -> None:
+def test_a_quantised_checkpoint_whose_scales_are_missing(tmp_path: Path, refusal: Refusal) -> None:
     stored, _ = save_stored(tmp_path, "gptq")
     tensors = load_file(stored / "model.safetensors")
     save_file({name: t for name, t in tensors.items() if "scales" not in name}, stored / "model.safetensors")
-    status, reply, beside = said("--model", str(with_letters(stored)))
+    status, reply, beside = refusal("--model", str(with_letters(stored)))
     assert (status, reply, len(beside)) == (1, "", 2)
     assert "scales, without which its few bits mean nothing" in beside[0]
     assert beside[1].startswith(("Choose", "Download", "  "))
 
 
-def test_a_width_that_groups_do_not_divide(tmp_path: Path) -> None:
+def test_a_width_that_groups_do_not_divide(tmp_path: Path, refusal: Refusal) -> None:
     checkpoint = with_letters(save_tiny(tmp_path, "mpt_three_heads"))
-    status, reply, beside = said("--model", str(checkpoint), "--quantize", "int4")
+    status, reply, beside = refusal("--model", str(checkpoint), "--quantize", "int4")
     assert (status, reply, len(beside)) == (2, "", 2)
     assert "has a product of 24 inputs, which none of them divides" in beside[0]
     assert "Use --quantize int8 or none" in beside[1]
