@@ -13,7 +13,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from pagedchat.garbage import no_collections
+from pagedchat.garbage import imports
 from tests.deep import deep_cases
 
 # Before anything imports huggingface_hub, which reads them once.
@@ -70,10 +70,10 @@ _process, _size = psutil.Process(), pytest.StashKey[int]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """What it makes stays, modules above all: nobody looks through it for garbage, then or later."""
-    with no_collections():
+    """What it makes stays, modules above all: nobody looks through it for garbage, then or later. It is put aside
+    before searches may begin, the first of which would have a second's work with it."""
+    with imports():
         result = yield
-    gc.freeze()
     session.config.stash[_size] = _process.memory_info().rss
     return result
 
