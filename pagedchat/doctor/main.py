@@ -46,7 +46,7 @@ def run_doctor(args: argparse.Namespace, builder: KernelBuilder | None = None) -
         raise InvalidValueError(
             "--arch needs --compile or --model.", "Write: pagedchat doctor --compile --arch sm_90"
         )
-    builder = builder or KernelBuilder()
+    builder = builder or KernelBuilder(anywhere=args.compile)
     if args.compile:
         return _check_all(builder, list(dict.fromkeys(args.arch or ARCHITECTURES)), args.json)
     return _show_machine(builder, args.json)

@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -43,10 +43,15 @@ class KernelBuilder:
     Args:
         folder: the kernels; those of the package by default.
         cache: where cubins are kept; the user's cache folder by default.
+        anywhere: whether what was made of the same text in another folder will do: to see that it compiles, or to
+            read the code, but not to profile it, since the cubin's line table names that folder.
     """
 
-    def __init__(self, folder: Path | None = None, cache: KernelCache | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, cache: KernelCache | None = None, *, anywhere: bool = False
+    ) -> None:
         self._folder = folder
+        self._anywhere = anywhere
         self.cache = cache or KernelCache()
         self._lock = threading.Lock()
         self._toolchain: Toolchain | None = None
@@ -122,7 +127,8 @@ class KernelBuilder:
         toolchain = self.toolchain
         with self._reading:  # one at a time: it is work for Python, in which others want their turns
             source = self._source(variant.stem)
-            key = cache_key(source, variant, architecture, toolchain)
+            known_as = replace(source, path=Path(source.path.name)) if self._anywhere else source
+            key = cache_key(known_as, variant, architecture, toolchain)
         if cubin := self.cache.get(key):
             return Build(variant, architecture, cubin, cached=True)
         try:

@@ -9,9 +9,10 @@ import pytest
 from pagedchat.errors import KernelCompileError, KernelError
 from pagedchat.jit import builder as builder_module
 from pagedchat.jit.builder import Build, KernelBuilder, compile_all
+from pagedchat.jit.cache import KernelCache
 from pagedchat.jit.compiler import Cubin
 from pagedchat.jit.variant import Variant
-from tests.jit.kernels import SCALE_BY_2, builder_in
+from tests.jit.kernels import MORE, SCALE_BY_2, builder_in, write_kernels
 
 
 def test_kernel_is_compiled_once_and_then_comes_from_disk(root: Path) -> None:
@@ -21,6 +22,18 @@ def test_kernel_is_compiled_once_and_then_comes_from_disk(root: Path) -> None:
     assert first.cubin is not None
     assert first.cubin == second.cubin
     assert first.cubin.code.startswith(b"\x7fELF")
+
+
+def test_what_was_compiled_in_another_folder_will_do_if_that_is_said(root: Path, tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path / "shared")
+    elsewhere = write_kernels(tmp_path / "elsewhere")
+    found = [
+        KernelBuilder(folder, cache, anywhere=anywhere).build(SCALE_BY_2, "sm_90").cached
+        for folder, anywhere in ((elsewhere, True), (root / "kernels", True), (root / "kernels", False))
+    ]
+    assert found == [False, True, False]
+    (elsewhere / "more.cuh").write_text(MORE + "constexpr int EVEN_MORE = 2;\n")
+    assert not KernelBuilder(elsewhere, cache, anywhere=True).build(SCALE_BY_2, "sm_90").cached
 
 
 def test_report_has_registers_and_no_warnings(root: Path) -> None:
