@@ -41,11 +41,11 @@ def test_a_long_block_is_not_parsed_again_and_again(line, start, monkeypatch):
     monkeypatch.setattr(stream, "top_blocks", lambda drawn: parsed.append(len(drawn.text)) or real(drawn))
     made = MarkdownDocument(40)
     text = start
-    for number in range(5 * MAX_LINES):
+    for number in range(3 * MAX_LINES):
         text += line.format(number)
         made.update(text, finished=False)
     assert max(parsed) <= 2 * MAX_LINES * len(line.format(1000))
-    assert len(made.rows) >= 5 * MAX_LINES
+    assert len(made.rows) >= 3 * MAX_LINES
 
 
 def test_code_is_coloured_again_when_its_end_is_known():
