@@ -15,8 +15,6 @@ from pagedchat.engine.sampling_params import SamplingOverrides
 from pagedchat.server.options import ServeOptions
 from pagedchat.server.run import Server
 
-openai = pytest.importorskip("openai")
-
 MODEL = "pagedchat-toy"
 USER = [{"role": "user", "content": "Tell me a story about a boy."}]
 HELLO = [{"role": "user", "content": "Hello?"}]
@@ -73,7 +71,13 @@ def running() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def client(running: Running) -> Iterator[Any]:
+def openai() -> Any:
+    """Imported where it is asked for: of the processes that collect tests one at most needs it."""
+    return pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def client(running: Running, openai: Any) -> Iterator[Any]:
     with openai.OpenAI(base_url=running.url, api_key="none", max_retries=0) as made:
         yield made
 
@@ -212,7 +216,7 @@ def test_responses_whole_and_streamed(client: Any) -> None:
     assert json.loads(parsed.output_text)["colour"] in ("red", "blue")
 
 
-def test_errors_are_those_of_the_client(client: Any) -> None:
+def test_errors_are_those_of_the_client(client: Any, openai: Any) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=USER)
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")

@@ -4,7 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import openai
 import pytest
 
 from pagedchat import events as ev
@@ -61,6 +60,8 @@ async def port_of(running: Run) -> int:
 async def test_clients_that_name_the_certificate_are_served(
     tmp_path: Path, made: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import openai
+
     monkeypatch.setenv(FILE_VARIABLE, str(made.certificate))
     async with with_tls(tmp_path, made) as running:
         port = await port_of(running)
