@@ -63,8 +63,8 @@ def _leaves_the_gpu_to_others(request: pytest.FixtureRequest) -> Iterator[None]:
 
 _SHARE_OF_A_PROCESS = 1 / 8
 """Of a GPU, that a test may leave with those after it in its process."""
-_GROWTH = 300 << 20
-"""Bytes that a process grows by from one search of everything to the next."""
+_GROWTH = 700 << 20
+"""Bytes that a process grows by from one search of everything, which takes four seconds, to the next."""
 _process, _size = psutil.Process(), pytest.StashKey[int]()
 
 

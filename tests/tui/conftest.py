@@ -1,8 +1,11 @@
 """The whole program on an engine that is the test."""
 
+import gc
+
 import pytest
 from textual.notifications import Notifications
 
+from pagedchat import garbage
 from pagedchat.chat.prompt_history import PromptHistory
 from pagedchat.tui.app import PagedChatApp, UiOptions
 from pagedchat.tui.chat.composer import Composer
@@ -19,6 +22,25 @@ def notices_are_kept(monkeypatch):
         return add(notices, notice)
 
     monkeypatch.setattr(Notifications, "add", keep)
+
+
+class SearchesOfOneTest:
+    """The module `gc` to `pagedchat.garbage`: what was there before a test is left out of its searches (see
+    tests/conftest.py) and stays so, what the test makes never is."""
+
+    def freeze(self):
+        pass
+
+    unfreeze = freeze
+
+    def __getattr__(self, name):
+        return getattr(gc, name)
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_that_of_the_test(monkeypatch):
+    """A screen that rests searches everything: among all tests and their modules that takes seconds."""
+    monkeypatch.setattr(garbage, "gc", SearchesOfOneTest())
 
 
 @pytest.fixture
