@@ -49,15 +49,16 @@ def test_another_copy_of_the_project_finds_what_was_made_and_knows_what_the_comp
     """CI checks out in another folder than where its tests ran before; nothing of the first copy may be needed."""
     made = []
     for copy in (tmp_path / "one", tmp_path / "another"):
-        monkeypatch.setattr(compiler, "HERE", copy)
-        monkeypatch.setattr(library, "HERE", copy)
-        shutil.copytree(HERE / "device", copy / "device")
-        monkeypatch.setattr(library, "resource_dir", lambda name, copy=copy: copy.parent / name)
-        folder = read_once(copy / "device" / "device.h", "a digest", ["-O1"])
-        text = library._wherever(f'# 1 "{tmp_path}/kernels/answer.cu"\n') + '#include "device.h"\n'
+        here = copy / "tools" / "emulator"
+        for module in (compiler, library):
+            monkeypatch.setattr(module, "HERE", here)
+        monkeypatch.setattr(library, "resource_dir", lambda name, copy=copy: copy / name)
+        shutil.copytree(HERE / "device", here / "device")
+        folder = read_once(here / "device" / "device.h", "a digest", ["-O1"])
+        text = library._wherever(f'# 1 "{copy}/kernels/answer.cu"\n') + '#include "device.h"\n'
         text += 'extern "C" int answer() { return __FILE__[0]; }\n'
-        made.append(build("answer", text, ["-O1", f"-I{folder}", f"-I{copy / 'device'}"]))
+        made.append(build("answer", text, ["-O1", f"-I{folder}", f"-I{here / 'device'}"]))
         assert ctypes.CDLL(str(made[-1])).answer() == ord("k")
         shutil.rmtree(copy)
     assert made[0] == made[1]
-    assert build("other", text + "// of the second copy\n", ["-O1", f"-I{folder}"]) != made[0]
+    assert build("answer", text + "// another text\n", ["-O1", f"-I{folder}"]) != made[0]
