@@ -10,7 +10,10 @@ from pagedchat.ops.experts.gate import Gate
 from pagedchat.ops.experts.group_pairs import group_pairs
 from pagedchat.ops.experts.route_few import route_few
 from pagedchat.ops.experts.route_tokens import route_tokens
+from pagedchat.ops.experts.stacked_weight import StackedWeight
 from pagedchat.ops.experts.sum_experts import sum_experts
+from tests.ops.quantized.few_bits_case import FORMATS
+from tests.ops.quantized.few_bits_case import weight_of as few_bits_of
 from tests.tools.emulated_ops.op_case import BFLOAT, DTYPES, HALF, SINGLE, OpCase, Results, in_types, numbers
 from tests.tools.emulated_ops.products import rows_of, weight_of
 
@@ -53,6 +56,21 @@ def products(dtype: torch.dtype, *, way: Way, tile_rows: int, width: int) -> Res
     return {"middle": middle, "bounded": bounded, "rows": expert_linear(rows, out, grouped, plan, paired=False)}
 
 
+def few_bits(dtype: torch.dtype, *, form: str, tile_rows: int) -> Results:
+    """The same with weights of few bits; columns that are no whole tile, and chunks that are not full."""
+    plan = ExpertPlan("few bits", tile_rows)
+    grouped = group_pairs(pairs(), NUM_EXPERTS, plan)
+    into = StackedWeight(NUM_EXPERTS, few_bits_of(*FORMATS[form], NUM_EXPERTS * 2 * 72, 384, "cpu"))
+    out = StackedWeight(NUM_EXPERTS, few_bits_of(*FORMATS[form], NUM_EXPERTS * 96, 128, "cpu"))
+    bias, gate = rows_of(NUM_EXPERTS, 2 * 72, dtype), Gate(limit=0.5, sharpness=1.702)
+    rows = rows_of(7, 384, dtype)
+    return {
+        "middle": expert_linear(rows, into, grouped, plan, paired=True),
+        "bounded": expert_linear(rows, into, grouped, plan, paired=True, bias=bias, gate=gate),
+        "rows": expert_linear(rows_of(7 * PER_TOKEN, 128, dtype), out, grouped, plan, paired=False),
+    }
+
+
 def sums(dtype: torch.dtype) -> Results:
     """Rows of more pieces than a thread block has threads."""
     weights = rows_of(4, PER_TOKEN, SINGLE).abs()
@@ -76,6 +94,9 @@ CASES: list[OpCase] = [
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=64, width=72), HALF),
     *in_types("expert_tiles", partial(products, way="tiles", tile_rows=128, width=72), BFLOAT),
     *in_types("expert_warpgroups", partial(products, way="warpgroups", tile_rows=128, width=72), HALF, BFLOAT),
+    *in_types("expert_few_bits", partial(few_bits, form="int8", tile_rows=8), HALF, BFLOAT, about="int8"),
+    *in_types("expert_few_bits", partial(few_bits, form="fp8 in groups", tile_rows=16), HALF, about="fp8"),
+    *in_types("expert_few_bits", partial(few_bits, form="int4", tile_rows=32), BFLOAT, about="int4"),
     *in_types("expert_simt", partial(products, way="cuda cores", tile_rows=8, width=27), *DTYPES),
     *in_types("sum_experts", sums, *DTYPES),
 ]
