@@ -8,12 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.config import CacheConfig, EngineConfig, ModelConfig, QuantizationName
 from pagedchat.engine.output import ScheduledSequence
 from pagedchat.engine.sequence import Sequence
+from pagedchat.models.quantized.forms import Quantization
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.step.batch_inputs import flatten
 from tests.helpers_models import KERNEL_FAMILIES, KERNEL_MIXTURES, make_checkpoint
+from tests.models.quantized.dequantised import dequantised_checkpoint
 from tests.runtime.drive import eager_of
 
 pytestmark = pytest.mark.gpu
@@ -36,6 +38,19 @@ def test_error_of_the_logits(family: str, dtype: str, block_size: int, tmp_path:
         assert error.norm() <= 2 * of_transformers.norm()
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4", "fp8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", KERNEL_MIXTURES)
+def test_error_of_mixtures_in_few_bits(family: str, dtype: str, quantization: Quantization, tmp_path: Path) -> None:
+    """No larger than what transformers is off by with the weights that the bits stand for."""
+    checkpoint = make_checkpoint(tmp_path / "whole", family)
+    (tmp_path / "few").mkdir()
+    meant = dequantised_checkpoint(tmp_path / "few", checkpoint, quantization, on_gpu=True)
+    exact = transformers_logits(meant, "float32")
+    error = our_logits(checkpoint, dtype, 16, quantization) - exact
+    assert 0 < typical(error) <= 1.5 * typical(transformers_logits(meant, dtype) - exact)
+
+
 def typical(differences: torch.Tensor) -> torch.Tensor:
     """Of tokens: the mean by square would be that of a few, which rounding has given other experts."""
     return differences.norm(dim=-1).median()
@@ -48,10 +63,17 @@ def transformers_logits(checkpoint: Path, dtype: str) -> torch.Tensor:
         return model(torch.tensor([TOKENS], device="cuda"), use_cache=False).logits[0].float()
 
 
-def our_logits(checkpoint: Path, dtype: str, block_size: int) -> torch.Tensor:
+def our_logits(
+    checkpoint: Path, dtype: str, block_size: int, quantization: QuantizationName = "auto"
+) -> torch.Tensor:
     """The same, computed in chunks."""
     model = ModelConfig(
-        model=str(checkpoint), skip_tokenizer_init=True, device="cuda", dtype=dtype, attention_backend="cuda"
+        model=str(checkpoint),
+        skip_tokenizer_init=True,
+        device="cuda",
+        dtype=dtype,
+        attention_backend="cuda",
+        quantization=quantization,
     )
     loaded = load_model(EngineConfig(model=model, cache=CacheConfig(block_size=block_size, num_blocks=40)))
     runner = eager_of(loaded.runner)
