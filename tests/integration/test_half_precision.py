@@ -45,7 +45,7 @@ def test_error_of_mixtures_in_few_bits(family: str, dtype: str, quantization: Qu
     """No larger than what transformers is off by with the weights that the bits stand for."""
     checkpoint = make_checkpoint(tmp_path / "whole", family)
     (tmp_path / "few").mkdir()
-    meant = dequantised_checkpoint(tmp_path / "few", checkpoint, quantization, on_gpu=True)
+    meant = dequantised_checkpoint(tmp_path / "few", checkpoint, quantization, on_gpu=True, device="cuda")
     exact = transformers_logits(meant, "float32")
     error = our_logits(checkpoint, dtype, 16, quantization) - exact
     assert 0 < typical(error) <= 1.5 * typical(transformers_logits(meant, dtype) - exact)

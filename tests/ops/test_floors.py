@@ -27,6 +27,7 @@ LAUNCHED_BY_OTHERS = {
     "expert_tiles": "expert_linear",
     "expert_simt": "expert_linear",
     "expert_warpgroups": "expert_linear",
+    "expert_few_bits": "expert_linear",
     "few_bits_warpgroups": "few_bits_linear",  # the op chooses by the GPU
 }
 """Kernels without an op of their name, with the module that launches them."""

@@ -17,9 +17,10 @@ from pagedchat.ops.quantized.quantize import FourBits, quantize
 
 
 def dequantised_checkpoint(
-    folder: Path, checkpoint: Path, quantization: Quantization, *, on_gpu: bool = False
+    folder: Path, checkpoint: Path, quantization: Quantization, *, on_gpu: bool = False, device: str = "cpu"
 ) -> Path:
-    """Save it in `folder`; returns that. The head has weights of its own. `on_gpu`: in the forms that a GPU has."""
+    """Save it in `folder`; returns that. The head has weights of its own. `on_gpu`: in the forms that a GPU has.
+    `device`: where weights are quantised, whose sums need not be the same bits elsewhere."""
     config = describe_model("tiny", checkpoint).native
     assert config is not None
     model = quantized_shell(config, torch.float32)
@@ -44,11 +45,12 @@ def dequantised_checkpoint(
             names = joined[full]
             parts = tensor if len(tensor) == len(names) else tensor.flatten(0, -2).chunk(len(names))
             meant = [
-                _meant(part, slots[at], None, wanted, four_bits) for part, at in zip(parts, names, strict=True)
+                _meant(part.to(device), slots[at], None, wanted, four_bits).cpu()
+                for part, at in zip(parts, names, strict=True)
             ]
             tensors[name] = torch.cat(meant).view(tensor.shape)
         elif full is not None:
-            tensors[name] = _meant(tensor, slots[full], orders.get(full), wanted, four_bits)
+            tensors[name] = _meant(tensor.to(device), slots[full], orders.get(full), wanted, four_bits).cpu()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     values = json.loads((checkpoint / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"tie_word_embeddings": False}))
