@@ -44,8 +44,8 @@ def test_error_of_the_logits(family: str, dtype: str, block_size: int, tmp_path:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("family", KERNEL_MIXTURES)
 def test_error_of_mixtures_in_few_bits(family: str, dtype: str, quantization: Quantization, tmp_path: Path) -> None:
-    """No larger than what transformers is off by with the weights that the bits stand for, in the text in the middle:
-    what rounding gives another expert has one on either side alone, and all tokens behind it notice."""
+    """No larger than what transformers is off by with the weights that the bits stand for, in the text in the
+    middle: a token that rounding gives another expert has it on one side alone, and all behind it notice."""
     checkpoint = make_checkpoint(tmp_path / "whole", family)
     (tmp_path / "few").mkdir()
     meant = dequantised_checkpoint(tmp_path / "few", checkpoint, quantization, on_gpu=True, device="cuda")
