@@ -7,6 +7,7 @@ import torch
 from pagedchat.errors import InvalidValueError
 from pagedchat.jit.driver import Gpu
 from pagedchat.layers.linear import Linear
+from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.decoder import Decoder
 from pagedchat.models.decoder_layer import DecoderLayer
@@ -14,7 +15,7 @@ from pagedchat.models.description import ModelDescription
 from pagedchat.models.quantized.forms import Form, Quantization, forms_on_gpu
 from pagedchat.models.quantized.shell import quantized_shell
 from pagedchat.ops.quantized.weight_form import Kind, WeightForm
-from pagedchat.runtime.graphs.step_facts import HEAD, VALUES
+from pagedchat.runtime.graphs.step_facts import EXPERTS, HEAD, VALUES
 from pagedchat.runtime.loading.precision import objection_on_gpu, refuse
 
 _KINDS: dict[str, Quantization] = {"int8": "int8", "int4": "int4", "fp8": "fp8"}
@@ -23,7 +24,7 @@ _KINDS: dict[str, Quantization] = {"int8": "int8", "int4": "int4", "fp8": "fp8"}
 def forms_if_quantised(
     description: ModelDescription, wanted: str, dtype: torch.dtype, gpu: Gpu | None, *, invariant: bool
 ) -> dict[str, WeightForm]:
-    """By the names of products and `HEAD`, those that stay whole left out.
+    """By the names of products, `HEAD` and `EXPERTS`, those that stay whole left out.
 
     Args:
         description: of the model.
@@ -51,6 +52,9 @@ def forms_if_quantised(
     layer = shell.layers[0]
     assert isinstance(layer, DecoderLayer)  # noqa: S101 - a decoder has no others
     named |= layer.products
+    experts = next((each for each in shell.modules() if isinstance(each, QuantizedExperts)), None)
+    if experts is not None:
+        named[EXPERTS] = experts.separate[0].linears[0]
     chosen = {name: found.get(linear) for name, linear in named.items() if isinstance(linear, QuantizedLinear)}
     as_weights = {
         name: [_as_weight_form(named[name], form) for form in found] for name, found in chosen.items() if found

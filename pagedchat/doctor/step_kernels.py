@@ -3,7 +3,7 @@
 Knows in which order each step does its work; which step it is says `runtime.graphs.which_step`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pagedchat.doctor.products import form_of, head_of, multiplied, of_heads_and_others
@@ -14,7 +14,7 @@ from pagedchat.ops.attention.prefill import MIN_WGMMA_ROWS
 from pagedchat.ops.clusters.cluster_plan import ClusterPlan
 from pagedchat.ops.common.choices import H200_SHARED_BYTES
 from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
-from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts
+from pagedchat.ops.experts.expert_plan import MOST_FEW_PAIRS, plan_experts, plan_few_bits_experts
 from pagedchat.ops.products.few_rows_plan import plan_few_rows, plan_few_rows_head
 from pagedchat.ops.products.invariant_plan import InvariantPlan, plan_invariant
 from pagedchat.ops.products.library_linear import in_epilogue
@@ -25,7 +25,8 @@ from pagedchat.ops.products.stream_k_plan import StreamKPlan
 from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
-from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
+from pagedchat.ops.quantized.weight_form import WHOLE
+from pagedchat.runtime.graphs.step_facts import EXPERTS, DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
 
@@ -285,7 +286,7 @@ def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
 def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
     """Of layers: a library takes whole weights all alike."""
     if setting.forms:
-        for product in setting.products:
+        for product in _but_of_experts(setting.products, setting.sizes):
             yield from multiplied(setting, product, rows, why)
     else:
         yield Fallback(_PRODUCTS, "cuBLAS", why)
@@ -310,14 +311,18 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    fed = ("up", "down") if sizes.mixture is not None else ()
-    products = [product for product in sizes.products if product.name not in fed]
-    products.append(head_of(sizes))
+    products = [*_but_of_experts(sizes.products, sizes), head_of(sizes)]
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:
         plan = plan_invariant(product.in_features, product.num_rows, rows, multiprocessors, limit)
         yield Launch(product.name, "invariant_linear", _tile(plan))
+
+
+def _but_of_experts(products: Iterable[ProductSizes], sizes: ModelSizes) -> list[ProductSizes]:
+    """Without those of a feed-forward in whose place there is a mixture."""
+    fed = ("up", "down") if sizes.mixture is not None else ()
+    return [product for product in products if product.name not in fed]
 
 
 def _tile(plan: InvariantPlan) -> dict[str, int]:
@@ -328,21 +333,28 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
     sizes, mixture, gpu = setting.sizes, setting.sizes.mixture, setting.gpu
     if mixture is None:
         return
-    plan = plan_experts(
-        sizes.hidden,
-        mixture.width,
-        rows * mixture.per_token,
-        mixture.num_experts,
-        tensor_cores=not setting.missing_tensor_cores,
-        shared_limit=H200_SHARED_BYTES if gpu is None else gpu.shared_bytes,
-        warpgroups=not setting.missing_warpgroups,
-        batch_invariant=setting.batch_invariant,
+    few_bits = setting.forms.get(EXPERTS, WHOLE).few
+    plan = (
+        plan_few_bits_experts(rows * mixture.per_token, mixture.num_experts)
+        if few_bits
+        else plan_experts(
+            sizes.hidden,
+            mixture.width,
+            rows * mixture.per_token,
+            mixture.num_experts,
+            tensor_cores=not setting.missing_tensor_cores,
+            shared_limit=H200_SHARED_BYTES if gpu is None else gpu.shared_bytes,
+            warpgroups=not setting.missing_warpgroups,
+            batch_invariant=setting.batch_invariant,
+        )
     )
     if rows * mixture.per_token <= MOST_FEW_PAIRS:
         yield Launch("routes", "route_few")
     else:
         yield from (Launch("routes", "route_tokens"), Launch("pairs", "group_pairs"))
-    if plan.way == "registers":
+    if plan.way == "few bits":
+        yield Launch("experts", "expert_few_bits", {"TOKENS": plan.tile_rows})
+    elif plan.way == "registers":
         yield Launch("experts", "expert_linear", {"TOKEN_TILES": plan.tile_rows // PIECE})
     elif plan.way == "tiles":
         yield Launch("experts", "expert_tiles", {"TILE_ROWS": plan.tile_rows})

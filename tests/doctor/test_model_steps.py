@@ -438,6 +438,20 @@ def test_experts_of_a_long_prompt(family: str, architecture: str, dtype: str, wa
     assert ways == [way]
 
 
+def test_experts_of_few_bits_go_through_their_kernel(tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path, "qwen3_moe_128")
+    report = look_at_model(str(folder), KNOWN_GPUS["sm_90"], quantization="int4")
+    for step in report.steps:
+        kernels = {work.part: work.kernel for work in step.work if isinstance(work, Launch)}
+        assert kernels["experts"] == "expert_few_bits"
+        assert not {"up", "down"} & {work.part for work in step.work}
+    one, *_, prompt = (
+        work.constants["TOKENS"]
+        for step in report.steps for work in step.work if isinstance(work, Launch) and work.part == "experts"
+    )  # fmt: skip
+    assert one == 8 < prompt
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 

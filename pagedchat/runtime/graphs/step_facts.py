@@ -10,7 +10,7 @@ from pagedchat.ops.common.model_sizes import ModelSizes, ProductSizes
 from pagedchat.ops.quantized.weight_form import WHOLE, WeightForm
 from pagedchat.ops.whole_step.plan import PersistentShape
 
-HEAD, VALUES = "head", "values"
+HEAD, VALUES, EXPERTS = "head", "values", "experts"
 """The product with the vocabulary, beside those of a layer; and the rows of values in the first of these."""
 
 _TENSOR_CORE_ELEMENTS = {"float16": (7, 5), "bfloat16": (8, 0)}
@@ -39,7 +39,7 @@ class Setting:
     batch_invariant: bool = False
     """Whether a token's numbers are to follow from its own sequence alone."""
     forms: Mapping[str, WeightForm] = field(default_factory=dict)
-    """In which forms weights are, by the names of products, `HEAD` and `VALUES`; empty: all of them are whole."""
+    """In which forms weights are, by the names of products, `HEAD`, `VALUES` and `EXPERTS`; empty: all whole."""
     layers_differ: bool = False
     """Whether some layers have others than `forms` says, which is what most of them have."""
 

@@ -14,10 +14,13 @@ from pagedchat.ops.experts.expert_plan import (
     WarpgroupsPlan,
     distinct_pairs,
     plan_experts,
+    plan_few_bits_experts,
     plan_registers,
     plan_tiles,
 )
+from pagedchat.ops.experts.few_bits_tiles import TILE_ROWS, plan_tiles_of
 from pagedchat.ops.experts.group_pairs import group_pairs
+from pagedchat.ops.quantized.weight_form import Kind
 
 H200, TURING = 227 << 10, 64 << 10
 QWEN3, MIXTRAL, OLMOE, QWEN2 = (2048, 768, 128, 8), (4096, 14336, 8, 2), (2048, 1024, 64, 8), (2048, 1408, 60, 4)
@@ -104,6 +107,26 @@ def test_a_few_sizes_have_all_plans(shape: tuple[int, int, int, int], others: di
 
     few = {plan(-(-pairs // per_token)) for pairs in distinct_pairs(num_experts)}
     assert few == {plan(num_tokens) for num_tokens in range(1, 6000)}
+
+
+@pytest.mark.parametrize("shape", [QWEN3, MIXTRAL, OLMOE, QWEN2], ids=str)
+def test_a_few_sizes_have_all_plans_of_few_bits(shape: tuple[int, int, int, int]) -> None:
+    _, _, num_experts, per_token = shape
+    few = {
+        plan_few_bits_experts(-(-pairs // per_token) * per_token, num_experts)
+        for pairs in distinct_pairs(num_experts, few_bits=True)
+    }
+    assert few == {plan_few_bits_experts(num * per_token, num_experts) for num in range(1, 6000)}
+    assert {plan.tile_rows for plan in few} == set(TILE_ROWS)
+
+
+@pytest.mark.parametrize("shared_limit", [H200, 163 << 10, 99 << 10])
+@pytest.mark.parametrize("kind", ["int8", "fp8", "int4"])
+@pytest.mark.parametrize("tile_rows", TILE_ROWS)
+def test_tiles_of_few_bits_fit_into_shared_memory(tile_rows: int, kind: Kind, shared_limit: int) -> None:
+    tiles = plan_tiles_of(kind, tile_rows, shared_limit)
+    assert tiles.stages >= 2
+    assert tiles.per_multiprocessor * (tiles.shared_bytes + 1024) <= shared_limit + 1024
 
 
 @pytest.mark.parametrize(
