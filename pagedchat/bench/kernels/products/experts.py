@@ -70,10 +70,9 @@ class ExpertInputs:
 
     def __init__(self, shape: ExpertsShape, plan: ExpertPlan | None = None) -> None:
         self.shape = shape
-        self.weights: tuple[ExpertWeight, ExpertWeight]
         self.gate_up = _random(shape.num_experts, 2 * shape.width, shape.hidden) / shape.hidden**0.5
         self.down = _random(shape.num_experts, shape.hidden, shape.width) / shape.width**0.5
-        self.weights = self.gate_up, self.down
+        self.weights: tuple[ExpertWeight, ExpertWeight] = self.gate_up, self.down
         num_sets = min(_MOST_SETS, num_rotated_sets(shape.per_token * shape.expert_bytes))
         self.rows = _random(num_sets, shape.num_tokens, shape.hidden)
         likely = torch.rand(num_sets, shape.num_tokens, shape.num_experts, device=DEVICE)
@@ -88,8 +87,12 @@ class ExpertInputs:
     @property
     def moved_bytes(self) -> int:
         """Of a set on average: each expert that somebody has is read once."""
-        had = sum(len(experts.unique()) for experts in self.experts) / len(self.experts)
-        return int(had * self.shape.expert_bytes) + self.shape.row_bytes
+        return int(self._num_had * self.shape.expert_bytes) + self.shape.row_bytes
+
+    @property
+    def _num_had(self) -> float:
+        """Experts that somebody has, of a set on average."""
+        return sum(len(experts.unique()) for experts in self.experts) / len(self.experts)
 
     def calls(self) -> list[Call]:
         """By our kernels, or what takes their place on a CPU."""
@@ -176,10 +179,8 @@ class FewBitsInputs(ExpertInputs):
     @property
     def moved_bytes(self) -> int:
         """Of a set on average: each expert that somebody has is read once."""
-        had = sum(len(experts.unique()) for experts in self.experts) / len(self.experts)
-        stacks = [weight for weight in self.weights if isinstance(weight, StackedWeight)]
-        of_all = sum(weight.rows_of_all.nbytes for weight in stacks)
-        return int(had / self.shape.num_experts * of_all) + self.shape.row_bytes
+        of_all = sum(weight.rows_of_all.nbytes for weight in self.weights if isinstance(weight, StackedWeight))
+        return int(self._num_had / self.shape.num_experts * of_all) + self.shape.row_bytes
 
     def _stacked(self, weight: torch.Tensor, kind: str) -> StackedWeight:
         """Digits and scales of random weights; they take the place of the floats."""
