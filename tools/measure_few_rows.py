@@ -23,7 +23,7 @@ from pagedchat.ops.attention.call import AttentionCall, AttentionOptions
 from pagedchat.ops.attention.decode_split import launch_split
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.common.model_sizes import ModelSizes
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, ModelTensors, Product
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
@@ -161,7 +161,7 @@ class Step:
             layer_idx=index, sizes=sizes, sliding_window=None, attention_norm=weights.norm, mlp_norm=weights.norm,
             head_norms=weights.head_norms, rotations=weights.rotations,
             qkv=Product(products["qkv"].weight, weights.bias), values=products.get("values"), out=products["out"],
-            up=products["up"], down=products["down"],
+            feed=FeedForward(products["up"], products["down"]),
         )  # fmt: skip
 
     def _all(self, one: Callable[[LayerTensors], object]) -> None:

@@ -28,11 +28,12 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
               float* __restrict__ weights,         // [num_tokens, PER_TOKEN]
               int* __restrict__ order,             // [num_pairs]: pairs, expert by expert
               int4* __restrict__ tiles,            // [num_tiles]: expert, its first place in `order`, pairs, 0
-              const Element* __restrict__ logits,  // [num_tokens, NUM_EXPERTS]
+              const Element* __restrict__ logits,  // [num_tokens, NUM_EXPERTS], which the kernel before may make
               int num_tokens, int tile_rows, int num_tiles) {
   __shared__ int expert_of[MOST_PAIRS];
   __shared__ int pairs_of[NUM_WARPS], tiles_of[NUM_WARPS];
   let_next_kernel_start();
+  wait_for_previous_kernel();
   const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE, num_pairs = num_tokens * PER_TOKEN;
   for (int token = warp; token < num_tokens; token += NUM_WARPS) {
     const Route found = route(logits + token * NUM_EXPERTS);

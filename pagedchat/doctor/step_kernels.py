@@ -3,7 +3,7 @@
 Knows in which order each step does its work; which step it is says `runtime.graphs.which_step`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pagedchat.doctor.products import form_of, head_of, multiplied, of_heads_and_others
@@ -111,11 +111,12 @@ def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     are_too_many = bool(setting.forms) and num_tokens > MOST_OF_FEW_BITS
     if setting.missing_warpgroups or sizes.mlp_bias or are_too_many:
         yield from _norms_between(sizes)
-        yield from _all_products(setting, num_tokens, _LONG_PROMPTS)
+        yield from (*_all_products(setting, num_tokens, _LONG_PROMPTS), *_experts(setting, num_tokens))
         return
     yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
     for product in setting.products:
         yield from _warpgroup_product(setting, product, num_tokens)
+    yield from _experts(setting, num_tokens)
 
 
 def _written_chunks(sizes: ModelSizes) -> list[Work]:
@@ -172,6 +173,8 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
         yield _decode_attention(setting)
     for product in others:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
+    if sizes.mixture is not None:
+        yield from (Launch("norms", "add_norm"), *_experts(setting, rows))
     yield from _few_rows_head(setting, rows)
 
 
@@ -240,6 +243,7 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     yield from _written_and_read(setting)
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
+    yield from _experts(setting, rows)
     yield from _warpgroup_product(setting, head_of(setting.sizes), rows)
     yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
@@ -260,6 +264,7 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _norms_between(sizes)
     yield from _written_and_read(facts.setting)
     yield from _all_products(facts.setting, facts.rows, why)
+    yield from _experts(facts.setting, facts.rows)
     yield from multiplied(facts.setting, head_of(sizes), facts.rows, why)
     yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 
@@ -286,7 +291,7 @@ def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
 def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
     """Of layers: a library takes whole weights all alike."""
     if setting.forms:
-        for product in _but_of_experts(setting.products, setting.sizes):
+        for product in setting.products:
             yield from multiplied(setting, product, rows, why)
     else:
         yield Fallback(_PRODUCTS, "cuBLAS", why)
@@ -311,18 +316,12 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    products = [*_but_of_experts(sizes.products, sizes), head_of(sizes)]
+    products = [*sizes.products, head_of(sizes)]
     if sizes.narrow is not None:
         products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
     for product in products:
         plan = plan_invariant(product.in_features, product.num_rows, rows, multiprocessors, limit)
         yield Launch(product.name, "invariant_linear", _tile(plan))
-
-
-def _but_of_experts(products: Iterable[ProductSizes], sizes: ModelSizes) -> list[ProductSizes]:
-    """Without those of a feed-forward in whose place there is a mixture."""
-    fed = ("up", "down") if sizes.mixture is not None else ()
-    return [product for product in products if product.name not in fed]
 
 
 def _tile(plan: InvariantPlan) -> dict[str, int]:
@@ -367,6 +366,8 @@ def _experts(setting: Setting, rows: int) -> Iterator[Work]:
 
 def _norms_between(sizes: ModelSizes) -> list[Work]:
     parts: list[Work] = [Launch("embedding", "embed_tokens"), Launch("norms", "add_norm")]
+    if sizes.mixture is not None:
+        return parts
     behind_bias = sizes.mlp_bias and in_epilogue(sizes.activation, on_gpu=True)
     if not sizes.gated and (behind_bias or sizes.activation == "relu"):
         return parts

@@ -7,7 +7,7 @@ from pagedchat.ops.common.choices import Activation
 
 
 class ProductSizes(NamedTuple):
-    """One of the four products of a layer."""
+    """One of the products of a layer."""
 
     name: str
     """As `LayerTensors` has it."""
@@ -146,11 +146,16 @@ class ModelSizes:
 
     @property
     def products(self) -> tuple[ProductSizes, ...]:
-        """Of a layer, in their order."""
+        """Of a layer, in their order; of one with a mixture, if there is any, and but for those of its experts."""
         normed = self.adds_products  # else the launch that adds norms too
-        return (
+        attention = (
             ProductSizes("qkv", self.hidden, self.qkv_rows, normed=normed),
             ProductSizes("out", self.attended, self.hidden),
+        )
+        if self.mixture is not None:
+            return *attention, ProductSizes("router", self.hidden, self.mixture.num_experts)
+        return (
+            *attention,
             ProductSizes("up", self.hidden, self.middle, normed=normed, paired=self.gated),
             ProductSizes("down", self.middle, self.hidden),
         )

@@ -52,7 +52,10 @@ def mix_experts(
     gate: Gate = SILU,
     shared: torch.Tensor | None = None,
     shared_logits: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    residual_scale: float = 1.0,
     batch_invariant: bool = False,
+    overlap: bool = False,
 ) -> torch.Tensor:
     """The weighted sum of `down @ gate(gate_up @ row)` of each token's experts.
 
@@ -65,10 +68,12 @@ def mix_experts(
         gate: what is between the products of an expert.
         shared: `[num_tokens, hidden]`, added; None adds nothing.
         shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        residual, residual_scale: what the sum is added to, as `sum_experts` has it.
         batch_invariant: a token's numbers do not depend on what other tokens there are.
+        overlap: the first launch may begin before the kernel before it has ended, which makes one of the tensors.
 
     Returns:
-        `[num_tokens, hidden]`.
+        `[num_tokens, hidden]`; `residual`, if it is given.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -81,9 +86,11 @@ def mix_experts(
     num_pairs = len(rows) * per_token
     plan = _plan(rows, weights, num_pairs, batch_invariant)
     if num_pairs <= MOST_FEW_PAIRS:
-        routes, groups = route_few(logits, per_token, plan, renormalised=renormalised)
+        routes, groups = route_few(logits, per_token, plan, renormalised=renormalised, overlap=overlap)
     else:
-        routes = route_tokens(logits, per_token, renormalised=renormalised, batch_invariant=batch_invariant)
+        routes = route_tokens(
+            logits, per_token, renormalised=renormalised, batch_invariant=batch_invariant, overlap=overlap
+        )
         groups = group_pairs(routes.experts, num_experts, plan, overlap=True)
     middle = expert_linear(rows, gate_up, groups, plan, paired=True, bias=gate_up_bias, gate=gate, after="groups")
     products = expert_linear(middle, down, groups, plan, paired=False, bias=down_bias, after="rows")
@@ -92,6 +99,8 @@ def mix_experts(
         routes.weights,
         shared=shared,
         shared_logits=shared_logits,
+        residual=residual,
+        residual_scale=residual_scale,
         batch_invariant=batch_invariant,
         overlap=True,
     )

@@ -3,7 +3,7 @@
 import torch
 
 from pagedchat.jit.launch import get_kernel, i32
-from pagedchat.ops.common.launch import element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import can_overlap, element_name, on_cuda, stream_of
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_FEW_PAIRS, MOST_PER_TOKEN, ExpertPlan
 from pagedchat.ops.experts.group_pairs import Groups, group_pairs
 from pagedchat.ops.experts.route_tokens import Routes, route_tokens
@@ -13,7 +13,7 @@ _THREADS = 1024
 
 
 def route_few(
-    logits: torch.Tensor, per_token: int, plan: ExpertPlan, *, renormalised: bool
+    logits: torch.Tensor, per_token: int, plan: ExpertPlan, *, renormalised: bool, overlap: bool = False
 ) -> tuple[Routes, Groups]:
     """What `route_tokens` and `group_pairs` give.
 
@@ -21,7 +21,7 @@ def route_few(
         logits: `[num_tokens, num_experts]`, of a router; no more than `MOST_FEW_PAIRS` pairs come of them.
         per_token: experts of a token.
         plan: says how large tiles are, and whether a token may depend on others.
-        renormalised: as `route_tokens` has it.
+        renormalised, overlap: as `route_tokens` has them.
 
     Raises:
         ValueError: too many pairs, or what the other two say of their arguments.
@@ -47,6 +47,7 @@ def route_few(
         RENORMALISED=int(renormalised),
     )
     tensors = (tensor.data_ptr() for tensor in (*routes, *groups, rows))
+    overlap = overlap and can_overlap(device)
     sizes = (i32(num_tokens), i32(plan.tile_rows), i32(len(tiles)))
-    kernel.launch(1, _THREADS, (*tensors, *sizes), stream=stream_of(logits))
+    kernel.launch(1, _THREADS, (*tensors, *sizes), stream=stream_of(logits), overlap=overlap)
     return routes, groups

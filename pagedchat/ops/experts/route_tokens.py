@@ -6,7 +6,7 @@ import torch
 
 from pagedchat.jit.launch import get_kernel, i32
 from pagedchat.ops.common.checks import check_shape
-from pagedchat.ops.common.launch import ceil_div, element_name, on_cuda, stream_of
+from pagedchat.ops.common.launch import can_overlap, ceil_div, element_name, on_cuda, stream_of
 from pagedchat.ops.common.rows import row_by_row
 from pagedchat.ops.experts.expert_plan import MOST_EXPERTS, MOST_PER_TOKEN
 
@@ -24,7 +24,12 @@ class Routes(NamedTuple):
 
 
 def route_tokens(
-    logits: torch.Tensor, per_token: int, *, renormalised: bool, batch_invariant: bool = False
+    logits: torch.Tensor,
+    per_token: int,
+    *,
+    renormalised: bool,
+    batch_invariant: bool = False,
+    overlap: bool = False,
 ) -> Routes:
     """A softmax, of which each token keeps the highest; worked out in float32.
 
@@ -33,6 +38,7 @@ def route_tokens(
         per_token: experts of a token.
         renormalised: the weights of a token sum to one, which is a softmax over those chosen alone.
         batch_invariant: a token's weights do not depend on other tokens, by torch too.
+        overlap: the launch may begin before the kernel before it has ended, which makes `logits`.
 
     Raises:
         ValueError: another shape, or more experts of a token than there are.
@@ -65,6 +71,7 @@ def route_tokens(
         32 * _NUM_WARPS,
         (routes.experts.data_ptr(), routes.weights.data_ptr(), rows.data_ptr(), i32(num_tokens)),
         stream=stream_of(logits),
+        overlap=overlap and can_overlap(logits.device),
     )
     return routes
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from pagedchat.jit.launch import get_kernel, i32
+from pagedchat.jit.launch import f32, get_kernel, i32
 from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
 from pagedchat.ops.common.launch import (
     PIECE_BYTES,
@@ -26,6 +26,8 @@ def sum_experts(
     *,
     shared: torch.Tensor | None = None,
     shared_logits: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    residual_scale: float = 1.0,
     batch_invariant: bool = False,
     overlap: bool = False,
 ) -> torch.Tensor:
@@ -36,11 +38,14 @@ def sum_experts(
         weights: `[num_tokens, per_token]`, float32.
         shared: `[num_tokens, width]`, contiguous, added; None adds nothing.
         shared_logits: `[num_tokens, 1]`: `shared` is multiplied by their sigmoid.
+        residual: `[num_tokens, width]`, contiguous, to which all of it is added, and which is written; None: the
+            sum stands alone.
+        residual_scale: what the sum is multiplied by before that.
         batch_invariant: a token's numbers do not depend on other tokens, by torch too.
         overlap: the launch may begin before the kernel before it has ended, which makes `products`.
 
     Returns:
-        `[num_tokens, width]`.
+        `[num_tokens, width]`; `residual`, if it is given.
 
     Raises:
         ValueError: shapes or types that do not go together.
@@ -49,16 +54,21 @@ def sum_experts(
     width = products.shape[1]
     check_dtype("weights", weights, torch.float32)
     check_shape("products", products, num_tokens * per_token, None)
-    for name, tensor, columns in (("shared", shared, width), ("shared_logits", shared_logits, 1)):
+    others = ("shared", shared, width), ("shared_logits", shared_logits, 1), ("residual", residual, width)
+    for name, tensor, columns in others:
         if tensor is not None:
             check_shape(name, tensor, num_tokens, columns)
             check_same_type(name, tensor, products)
-    for name, tensor in (("products", products), ("weights", weights), ("shared", shared)):
+    whole = ("products", products), ("weights", weights), ("shared", shared), ("residual", residual)
+    for name, tensor in whole:
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous")
     if not on_cuda(products) or width * products.itemsize % PIECE_BYTES or per_token > MOST_PER_TOKEN:
-        return _summed(products, weights, shared, shared_logits, batch_invariant)
-    output = products.new_empty(num_tokens, width)
+        total = _summed(products, weights, shared, shared_logits, batch_invariant)
+        if residual is None:
+            return total.to(products.dtype)
+        return residual.copy_(residual.float() + residual_scale * total)
+    output = products.new_empty(num_tokens, width) if residual is None else residual
     kernel = get_kernel(NAME, output.device.index, ELEMENT=element_name(output.dtype), PER_TOKEN=per_token)
     args = (
         output.data_ptr(),
@@ -66,6 +76,8 @@ def sum_experts(
         weights.data_ptr(),
         address(shared),
         address(shared_logits),
+        address(residual),
+        f32(residual_scale),
         i32(width),
     )
     grid = (num_tokens, ceil_div(width * output.itemsize, _THREADS * PIECE_BYTES))  # only x goes beyond 65,535
@@ -81,7 +93,8 @@ def _summed(
     shared_logits: torch.Tensor | None,
     batch_invariant: bool,
 ) -> torch.Tensor:
-    """Sums and products of single elements, which are the same wherever these stand; a sigmoid is not."""
+    """In float32: sums and products of single elements, which are the same wherever these stand; a sigmoid is
+    not."""
     parts = products.view(*weights.shape, -1).float() * weights[:, :, None]
     total = parts[:, 0]
     for slot in range(1, weights.shape[1]):
@@ -92,4 +105,4 @@ def _summed(
             logits = shared_logits.float()
             factor = row_by_row(torch.sigmoid, logits) if batch_invariant else torch.sigmoid(logits)
         total = total + factor * shared.float()
-    return total.to(products.dtype)
+    return total

@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
+from pagedchat.ops.experts.gate import Gate
+from pagedchat.ops.experts.mix_experts import Experts
+from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.embed_tokens import embed_tokens
 from pagedchat.ops.products.finish_logits import finish_logits
 from pagedchat.ops.quantized.multiply import multiply
@@ -44,6 +47,41 @@ Multiply = Callable[[torch.Tensor, Product, torch.Tensor | None], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class FeedForward:
+    """The second half of a layer."""
+
+    up: Product
+    """`[middle, hidden]`; gates and then values, twice the rows, where the feed-forward is gated."""
+    down: Product
+    """`[hidden, middle]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A mixture of experts in its place."""
+
+    router: Product
+    """`[num_experts, hidden]`."""
+    experts: Experts
+    per_token: int
+    """Experts of a token."""
+    renormalised: bool
+    """As `mix_experts` has it."""
+    gate: Gate
+    """What is between the products of an expert."""
+    shared: FeedForward | None = None
+    """Which all tokens have besides."""
+    shared_gate: Product | None = None
+    """`[1, hidden]`: `shared` is multiplied by its sigmoid."""
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All but those of its experts."""
+        shared = () if self.shared is None else (self.shared.up, self.shared.down)
+        return self.router, *shared, *(() if self.shared_gate is None else (self.shared_gate,))
+
+
+@dataclass(frozen=True, slots=True)
 class LayerTensors:
     """The tensors of a layer, of one type but for weights of few bits."""
 
@@ -61,10 +99,7 @@ class LayerTensors:
     """`[hidden, attended]`."""
     mlp_norm: Norm | None
     """Before the feed-forward."""
-    up: Product
-    """`[middle, hidden]`; gates and then values, twice the rows, where the feed-forward is gated."""
-    down: Product
-    """`[hidden, middle]`."""
+    feed: FeedForward | Mixture
     head_norms: HeadNorms | None = None
     """Of queries and keys, before they are turned."""
     rotations: torch.Tensor | None = None
@@ -76,12 +111,38 @@ class LayerTensors:
     values: Product | None = None
     """`[num_kv_heads * head_dim, hidden]`: all value heads, where their weights have another form than those of
     queries and keys."""
+    alibi_slopes: torch.Tensor | None = None
+    """`[num_heads]`, float32: how scores fall with the distance of a key."""
+    sinks: torch.Tensor | None = None
+    """`[num_heads]`, float32: scores without keys."""
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """All, in their order; that of values by itself is the last."""
+        """All but those of experts, in their order; that of values by itself is the last."""
         values = () if self.values is None else (self.values,)
-        return self.qkv, self.out, self.up, self.down, *values
+        feed = self.feed.products if isinstance(self.feed, Mixture) else (self.feed.up, self.feed.down)
+        return self.qkv, self.out, *feed, *values
+
+    @property
+    def fed(self) -> FeedForward:
+        """The second half.
+
+        Raises:
+            ValueError: it is a mixture of experts.
+        """
+        if isinstance(self.feed, Mixture):
+            raise ValueError(f"layer {self.layer_idx} has a mixture of experts, where a feed-forward is wanted")
+        return self.feed
+
+    @property
+    def up(self) -> Product:
+        """Of `fed`."""
+        return self.fed.up
+
+    @property
+    def down(self) -> Product:
+        """Of `fed`."""
+        return self.fed.down
 
     def heads(self, rows: torch.Tensor, multiply_by: Multiply) -> torch.Tensor:
         """Queries, keys and values side by side, of one product or of two.
@@ -143,6 +204,8 @@ class ModelTensors:
     """`[vocab_size]`."""
     embedding_scale: float = 1.0
     """Of tokens' vectors."""
+    embedding_norm: Norm | None = None
+    """Behind that."""
     project_in: Weight | None = None
     """`[hidden, narrower]`: what tokens' vectors go through."""
     project_out: Weight | None = None
@@ -176,7 +239,7 @@ class ModelTensors:
         scale, offset, vectors = self.embedding_scale, self.position_offset, self.position_vectors
         if self.sizes.is_part:
             return self._embed_over_ranks(token_ids, positions)
-        if self.project_in is None:
+        if self.project_in is None and self.embedding_norm is None:
             return embed_tokens(
                 self.token_vectors,
                 token_ids,
@@ -185,14 +248,19 @@ class ModelTensors:
                 position_offset=offset,
                 scale=scale,
             )
-        narrow = embed_tokens(self.token_vectors, token_ids, positions, scale=scale)
-        return self._with_positions(multiply(narrow, self.project_in), positions)
+        return self._with_positions(
+            self._widened(embed_tokens(self.token_vectors, token_ids, positions, scale=scale)), positions
+        )
 
     def _embed_over_ranks(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         own, is_elsewhere = own_rows(token_ids, len(self.token_vectors), self.ranks)
         rows = embed_tokens(self.token_vectors, own, positions, scale=self.embedding_scale)
-        rows = self.ranks.sum(rows.masked_fill_(is_elsewhere, 0))
-        return self._with_positions(rows if self.project_in is None else multiply(rows, self.project_in), positions)
+        return self._with_positions(self._widened(self.ranks.sum(rows.masked_fill_(is_elsewhere, 0))), positions)
+
+    def _widened(self, rows: torch.Tensor) -> torch.Tensor:
+        """Tokens' vectors, normed where they are, as wide as the layers."""
+        rows = add_norm(rows, None, self.embedding_norm)
+        return rows if self.project_in is None else multiply(rows, self.project_in)
 
     def _with_positions(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         if self.position_vectors is not None:

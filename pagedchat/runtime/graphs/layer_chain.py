@@ -12,10 +12,11 @@ import torch
 from pagedchat.jit.launch import rehearses
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.experts.mix_experts import mix_experts
 from pagedchat.ops.products.add_norm import Update, add_norm
 from pagedchat.ops.products.deferred_norm import DeferredRows, NormedRows
 from pagedchat.ops.products.library_linear import library_middle
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, Mixture, ModelTensors, Product
 from pagedchat.ops.products.warpgroup_linear import deferred_rows, side_by_side, warpgroup_linear
 from pagedchat.ops.ranks.company import ALONE, Ranks
 
@@ -31,7 +32,7 @@ class Products(Protocol):
         """Queries, keys and values: `[num_rows, hidden]` -> `[num_rows, qkv_rows]`."""
         ...
 
-    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+    def middle(self, rows: torch.Tensor, up: Product, sizes: ModelSizes) -> torch.Tensor:
         """The first half of a feed-forward: `[num_rows, hidden]` -> `[num_rows, middle]`."""
         ...
 
@@ -64,6 +65,8 @@ def _kind(part: object) -> object:
         return tuple(part.shape), part.dtype
     if is_dataclass(part) and not isinstance(part, ModelSizes):
         return tuple(_kind(getattr(part, field.name)) for field in fields(part) if field.name not in _OF_ONE_LAYER)
+    if isinstance(part, tuple):
+        return tuple(map(_kind, part))
     return part
 
 
@@ -146,15 +149,18 @@ def _add_by_products(
     if layer.sizes.parallel:  # of the rows that attention has read
         if layer.mlp_norm is not None:
             rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
-        middle = products.middle(rows, layer)
+        middle = products.middle(rows, layer.up, layer.sizes)
         products.add(attended, layer.out, hidden)
         products.add(middle, layer.down, hidden)
         return None
+    if isinstance(layer.feed, Mixture):
+        products.add(attended, layer.out, hidden)
+        mix(layer.feed, add_norm(hidden, None, layer.mlp_norm, overlap=True), products, layer.sizes, hidden)
+        return None
     ahead = products.rows_of_middle(layer, hidden)
     products.add(attended, layer.out, hidden, ahead)
-    middle = products.middle(
-        add_norm(hidden, None, layer.mlp_norm, overlap=True) if ahead is None else ahead, layer
-    )
+    rows = add_norm(hidden, None, layer.mlp_norm, overlap=True) if ahead is None else ahead
+    middle = products.middle(rows, layer.up, layer.sizes)
     ahead = None if next_layer is None else products.rows_of_heads(layer, next_layer, hidden)
     products.add(middle, layer.down, hidden, ahead)
     return ahead
@@ -168,8 +174,44 @@ def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: 
         stream.add(attended, layer.attention_end_norm)
     if parallel != "one norm":  # nothing waits where the halves are parallel
         rows = stream.settle(layer.mlp_norm)
-    fed = products.linear(products.middle(rows, layer), layer.down)
+    fed = feed(layer, rows, products)
     stream.add(fed, layer.mlp_end_norm, attended if parallel else None)
+
+
+def feed(layer: LayerTensors, rows: torch.Tensor, products: Products) -> torch.Tensor:
+    """What the second half of a layer makes of normed rows: `[num_rows, hidden]` -> the same shape."""
+    if isinstance(layer.feed, Mixture):
+        return mix(layer.feed, rows, products, layer.sizes)
+    return _through(layer.feed, rows, products, layer.sizes)
+
+
+def mix(
+    mixture: Mixture,
+    rows: torch.Tensor,
+    products: Products,
+    sizes: ModelSizes,
+    hidden: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The same of a mixture of experts; where the residual stream is given, added to that, which is returned."""
+    gate, shared = mixture.shared_gate, mixture.shared
+    share = None if shared is None else _through(shared, rows, products, sizes)
+    return mix_experts(
+        rows,
+        products.linear(rows, mixture.router),
+        mixture.experts,
+        per_token=mixture.per_token,
+        renormalised=mixture.renormalised,
+        gate=mixture.gate,
+        shared=share,
+        shared_logits=None if gate is None else products.linear(rows, gate),
+        residual=hidden,
+        residual_scale=sizes.residual_scale,
+        overlap=True,
+    )
+
+
+def _through(fed: FeedForward, rows: torch.Tensor, products: Products, sizes: ModelSizes) -> torch.Tensor:
+    return products.linear(products.middle(rows, fed.up, sizes), fed.down)
 
 
 def clipped(layer: LayerTensors, heads: torch.Tensor) -> torch.Tensor:
@@ -189,9 +231,8 @@ class LibraryProducts:
         """See `Products`."""
         return layer.heads(rows, self.linear)
 
-    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+    def middle(self, rows: torch.Tensor, up: Product, sizes: ModelSizes) -> torch.Tensor:
         """See `Products`."""
-        sizes, up = layer.sizes, layer.up
         return library_middle(rows, up.weight, up.bias, sizes.activation, paired=sizes.gated)
 
 
@@ -211,9 +252,8 @@ class WarpgroupProducts:
         side_by_side(rows, [(product.weight, product.bias) for product in (layer.qkv, layer.values)], heads)
         return heads
 
-    def middle(self, rows: NormedRows, layer: LayerTensors) -> torch.Tensor:
+    def middle(self, rows: NormedRows, up: Product, sizes: ModelSizes) -> torch.Tensor:
         """See `Products`."""
-        sizes, up = layer.sizes, layer.up
         if sizes.biased_gates:
             assert isinstance(rows, torch.Tensor)  # noqa: S101 - `rows_of_middle` is None then
             return library_middle(rows, up.weight, up.bias, sizes.activation, paired=True)

@@ -24,7 +24,8 @@ from pagedchat.ops.common.choices import Activation
 from pagedchat.ops.common.launch import element_name
 from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.experts.mix_experts import Experts
+from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, Mixture, ModelTensors, Product
 from pagedchat.ops.quantized.weight import form_of
 from pagedchat.ops.quantized.weight_form import WeightForm
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
@@ -195,6 +196,7 @@ def _find(native: NativeModel, model_len: int) -> ModelTensors | None:
         head=weight_of(model.head),
         head_bias=model.head.bias,
         embedding_scale=scale_in_type(config, weight.dtype),
+        embedding_norm=_norm(model.embedding_norm, weight),
         project_in=None if model.project_in is None else weight_of(model.project_in),
         project_out=None if model.project_out is None else weight_of(model.project_out),
         logits_scale=config.logits_scale,
@@ -210,8 +212,6 @@ def _layer(
     """`like`: of the type and on the device of what has no weights."""
     attention, products = layer.attention, layer.products
     qkv, *values = [Product(*each) for each in weights_of(products["qkv"])]
-    if isinstance(layer.mlp, SparseMlp):
-        raise ValueError("a mixture of experts, which the model's config does not say")
     return LayerTensors(
         layer_idx=attention.layer_idx,
         sizes=sizes,
@@ -220,13 +220,31 @@ def _layer(
         qkv=qkv,
         out=_product(products["out"]),
         mlp_norm=_norm(layer.mlp_norm, like),
-        up=_product(products["up"]),
-        down=_product(products["down"]),
+        feed=(
+            _mixture(layer.mlp)
+            if isinstance(layer.mlp, SparseMlp)
+            else FeedForward(_product(products["up"]), _product(products["down"]))
+        ),
         head_norms=_head_norms(attention, like),
         rotations=rotations,
         attention_end_norm=_norm(layer.attention_end_norm, like),
         mlp_end_norm=_norm(layer.mlp_end_norm, like),
         values=values[0] if values else None,
+        alibi_slopes=attention.alibi_slopes,
+        sinks=attention.sinks,
+    )
+
+
+def _mixture(mlp: SparseMlp) -> Mixture:
+    experts, shared, config = mlp.experts, mlp.shared, mlp.config
+    return Mixture(
+        router=_product(mlp.router),
+        experts=Experts(experts.gate_up, experts.down, mlp.gate_up_bias, mlp.down_bias),
+        per_token=config.per_token,
+        renormalised=config.renormalised,
+        gate=config.gate,
+        shared=None if shared is None else FeedForward(_product(shared.gate_up), _product(shared.down)),
+        shared_gate=None if mlp.shared_gate is None else _product(mlp.shared_gate),
     )
 
 

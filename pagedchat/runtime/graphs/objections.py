@@ -14,9 +14,7 @@ def objection_to(config: NativeConfig) -> str:
     """What no chain of launches does of a model, in words that go after "since"; empty if nothing."""
     norms = [config.norm] if config.qk_norm is None else [config.norm, config.qk_norm.norm]
     others = (
-        _against_distances,
-        _against_embedding_norm,
-        _against_mixture,
+        _against_mixture_beside,
         _against_bound_of_norms,
         _against_norms_over_ranks,
     )
@@ -30,18 +28,8 @@ def _against_offset(norm: NormConfig) -> str:
     return f"its norms multiply by {norm.offset:g} more than their weights"
 
 
-def _against_distances(config: NativeConfig) -> str:
-    if config.alibi is not None:
-        return "its scores fall with the distance of a key"
-    return "its heads have sinks" if config.sinks else ""
-
-
-def _against_embedding_norm(config: NativeConfig) -> str:
-    return "its tokens' vectors are normed" if config.embedding_norm else ""
-
-
-def _against_mixture(config: NativeConfig) -> str:
-    return "its feed-forward is a mixture of experts" if config.mixture is not None else ""
+def _against_mixture_beside(config: NativeConfig) -> str:
+    return "a mixture of experts stands beside its attention" if config.mixture and config.parallel else ""
 
 
 def _against_bound_of_norms(config: NativeConfig) -> str:
@@ -105,8 +93,8 @@ def _against_stream(config: NativeConfig) -> str:
         return "both halves of a layer start from the same rows"
     if config.embedding_width != config.hidden_size:
         return f"its tokens' vectors are {config.embedding_width} wide and its layers {config.hidden_size}"
-    if words := _against_embedding_norm(config):
-        return words
+    if config.embedding_norm:
+        return "its tokens' vectors are normed"
     if config.embedding_scale != 1 or config.residual_scale != 1:
         return "what is added to its residual stream is scaled"
     return ""
@@ -119,8 +107,10 @@ def _against_attention(config: NativeConfig) -> str:
         return f"its scores are scaled by {config.scale:.4g}"
     if config.score_cap is not None:
         return "its scores have a soft cap"
-    if words := _against_distances(config):
-        return words
+    if config.alibi is not None:
+        return "its scores fall with the distance of a key"
+    if config.sinks:
+        return "its heads have sinks"
     return "its queries, keys and values have a bound" if config.qkv_clip is not None else ""
 
 
@@ -146,8 +136,8 @@ def _against_positions(config: NativeConfig) -> str:
 
 
 def _against_feed_forward(config: NativeConfig) -> str:
-    if words := _against_mixture(config):
-        return words
+    if config.mixture is not None:
+        return "its feed-forward is a mixture of experts"
     known = "silu" if config.gated else "relu"
     if config.activation != known:
         return f"its feed-forward goes through {config.activation} instead of {known}"

@@ -25,6 +25,7 @@ from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
 from pagedchat.layers.by_torch import by_torch, do_without_kernels
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.native_model import NativeModel
@@ -70,7 +71,7 @@ _SHORT, _LONG = 20, 40
 _FIRST = 15
 """Tokens of the eager road's first chunk: CPU kernels multiply them as 8, 4, 2 and 1, each by code of its own."""
 _TEXTS = 5
-"""Of a mixture of experts whose inputs are rounded, if the first one is off."""
+"""Of a mixture of experts whose inputs are rounded, or captured steps, if the first one is off."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
 
 
@@ -154,8 +155,7 @@ class SelfCheck:
         experts = (module for module in self._runner.model.modules() if isinstance(module, QuantizedExperts))
         if error <= room or not any(each.has_kernels for each in experts):
             return error, room
-        errors = [error, *(error_of(number)[0] for number in range(1, _TEXTS))]
-        return (nan if any(map(isnan, errors)) else median(errors)), room
+        return _middle([error, *(error_of(number)[0] for number in range(1, _TEXTS))]), room
 
     def _eager_error_of(self, number: int) -> tuple[float, float]:
         text = self._text(_SHORT, number)
@@ -205,6 +205,16 @@ class SelfCheck:
         """How far logits may be off since keys and values are."""
         return 0.0 if self._runner.backend.shape.kind is None else _OF_BYTES
 
+    @property
+    def _room_of_captured(self) -> float:
+        """How far those of captured steps may be."""
+        return max(_CAPTURED_TOLERANCE[self._runner.backend.shape.dtype], self._room_of_cache)
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether tokens have experts, and by rounding another one now and then: see `_error_in_the_middle`."""
+        return any(isinstance(module, SparseMlp) for module in self._runner.model.modules())
+
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
         text = self._text(_LONG)
@@ -252,38 +262,49 @@ class SelfCheck:
 
     def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
         """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
-        text = self._text(_SHORT)
+        tried = self._errors_of_decodes(decodes, 0)
+        if self._mixes and any(not error <= self._room_of_captured for error, _ in tried):
+            others = [tried, *(self._errors_of_decodes(decodes, number) for number in range(1, _TEXTS))]
+            tried = [(_middle([error for error, _ in kind]), kind[0][1]) for kind in zip(*others, strict=False)]
+        return next(((begun, error) for error, begun in tried if not error <= self._room_of_captured), None)
+
+    def _errors_of_decodes(self, decodes: "DecodeSteps", number: int) -> "list[tuple[float, BegunDecodes]]":
+        """How far those of the last token of a text are off; empty where there is nothing to try."""
+        text = self._text(_SHORT, number)
         if self._exact:
             self._eager[len(text)] = self._forward(text, 0, len(text))[0].clone()
         last = _chunk(text, len(text) - 1, len(text))
         if last.start == 0:
-            return None
+            return []
         self._forward(text, 0, last.start)
         greedy = _decode(decodes, last)
         # A step that chooses the most likely token may have made no logits.
         text.sampling_params = _DRAWN
         drawn = _decode(decodes, last)
         if greedy is None or drawn is None:
-            return None
+            return []
         logits = decodes.last_logits[:1].clone()
-        errors = (self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])
-        limit = max(_CAPTURED_TOLERANCE[logits.dtype], self._room_of_cache)
-        return next(((begun, error) for error, begun in errors if not error <= limit), None)
+        return [(self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])]
 
     def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
         """How far captured prefills are off; None where they are right, or there is nothing to try."""
-        text = self._text(_LONG)
+        error = self._error_of_prefill(prefills, 0)
+        if self._mixes and not error <= self._room_of_captured:
+            error = _middle([error, *(self._error_of_prefill(prefills, number) for number in range(1, _TEXTS))])
+        return None if error <= self._room_of_captured else error
+
+    def _error_of_prefill(self, prefills: "PrefillSteps", number: int) -> float:
+        """Of a text."""
+        text = self._text(_LONG, number)
         middle = _LONG // 2
         if len(text) <= middle:
-            return None
+            return 0.0
         for start, end in ((0, middle), (middle, len(text))):
             begun = prefills.begin(_batch_of(_chunk(text, start, end)))
             if begun is None:
-                return None
+                return 0.0
             prefills.finish(begun)
-        logits = prefills.logits[:1].clone()
-        error = self._error(text, logits)
-        return None if error <= max(_CAPTURED_TOLERANCE[logits.dtype], self._room_of_cache) else error
+        return self._error(text, prefills.logits[:1].clone())
 
     def _text(self, length: int, number: int = 0) -> Sequence:
         """A sequence of so many tokens, or as many as the cache holds, in its first blocks, the last one first; the
@@ -309,6 +330,11 @@ class SelfCheck:
         if length in self._eager and not torch.equal(logits[0], self._eager[length]):
             return float("nan")
         return float((logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9))
+
+
+def _middle(errors: list[float]) -> float:
+    """NaN where there is one."""
+    return nan if any(map(isnan, errors)) else median(errors)
 
 
 @torch.inference_mode()

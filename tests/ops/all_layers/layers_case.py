@@ -6,7 +6,7 @@ from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import LayerCache
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, ModelTensors, Product
 from pagedchat.ops.quantized.quantize import quantize
 from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.quantized.weight_form import WeightForm
@@ -112,8 +112,10 @@ def random_model(
             qkv=qkv,
             out=Product(weight(shape.form, shape.hidden, shape.attended)),
             mlp_norm=norm_before(),
-            up=Product(weight(shape.form, 2 * shape.middle, shape.hidden)),
-            down=Product(weight(shape.form, shape.hidden, shape.middle)),
+            feed=FeedForward(
+                up=Product(weight(shape.form, 2 * shape.middle, shape.hidden)),
+                down=Product(weight(shape.form, shape.hidden, shape.middle)),
+            ),
             head_norms=HeadNorms(norm(shape.head_size), norm(shape.head_size)) if normed_heads else None,
             rotations=rotations,
             values=values[0] if values else None,

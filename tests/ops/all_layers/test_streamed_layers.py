@@ -9,7 +9,7 @@ import torch
 from pagedchat.ops.all_layers.plan import plan_layers
 from pagedchat.ops.all_layers.shape import LayersShape
 from pagedchat.ops.all_layers.streamed_layers import StreamedLayers, is_aligned
-from pagedchat.ops.products.model_tensors import Product
+from pagedchat.ops.products.model_tensors import FeedForward, Product
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.ops.all_layers.layers_case import BLOCK_SIZE, FEW_BITS_SHAPES, SHAPES, random_model, random_state
 from tests.ops.whole_step.persistent_case import gpu_limits, moved, relative_error
@@ -60,7 +60,12 @@ def test_on_a_cpu_parts_of_few_bits_are_those_of_the_floats_that_they_stand_for(
     shape = FEW_BITS_SHAPES["int4 alone"]
     tensors, caches = random_model(shape, torch.float16)
     whole = [
-        replace(layer, **{name: as_floats(getattr(layer, name)) for name in ("qkv", "out", "up", "down")})
+        replace(
+            layer,
+            qkv=as_floats(layer.qkv),
+            out=as_floats(layer.out),
+            feed=FeedForward(as_floats(layer.up), as_floats(layer.down)),
+        )
         for layer in tensors.layers
     ]
     of_floats = replace(tensors, layers=whole), [tuple(part.clone() for part in cache) for cache in caches]
@@ -82,7 +87,7 @@ def test_scales_that_start_between_16_bytes_are_noticed() -> None:
     weight = last.down.weight
     assert isinstance(weight, QuantizedWeight)
     longer = torch.cat((weight.scales[:1], weight.scales))
-    odd = replace(last, down=Product(replace(weight, scales=longer[1:])))
+    odd = replace(last, feed=replace(last.fed, down=Product(replace(weight, scales=longer[1:]))))
     assert not is_aligned(replace(tensors, layers=[tensors.layers[0], odd]), caches)
 
 

@@ -23,6 +23,11 @@ def test_agrees_with_the_definition(width: int, dtype: torch.dtype, device: str)
         assert error(sum_experts(products, weights), wanted) < eps
         assert error(sum_experts(products, weights, shared=shared), both) < eps
         assert error(sum_experts(products, weights, shared=shared, shared_logits=logits), gated) < eps
+        stream = normal(num_tokens, width, device=device, dtype=dtype, seed=5)
+        added = stream.cpu().double() + 0.5 * both
+        summed = sum_experts(products, weights, shared=shared, residual=stream, residual_scale=0.5)
+        assert summed is stream
+        assert error(stream, added) < eps
 
 
 def test_a_grid_has_room_for_any_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +51,10 @@ def test_wrong_arguments_are_named() -> None:
         sum_experts(products[:3], weights)
     with pytest.raises(ValueError, match=r"shared has shape \[3, 8\], expected \[2, 8\]"):
         sum_experts(products, weights, shared=torch.zeros(3, 8))
+    with pytest.raises(ValueError, match=r"residual has shape \[3, 8\], expected \[2, 8\]"):
+        sum_experts(products, weights, residual=torch.zeros(3, 8))
+    with pytest.raises(ValueError, match="residual is not contiguous"):
+        sum_experts(products, weights, residual=torch.zeros(8, 2).T)
     with pytest.raises(ValueError, match=r"weights is torch\.float16"):
         sum_experts(products, weights.half())
     with pytest.raises(ValueError, match="products is not contiguous"):

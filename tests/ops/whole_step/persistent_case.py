@@ -8,7 +8,7 @@ import torch
 from pagedchat.jit.driver import gpu
 from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.common.norm import Norm
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, ModelTensors, Product
 from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.whole_step.model import LayerCache, PersistentModel
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
@@ -58,8 +58,10 @@ def random_model(family: str, dtype: torch.dtype, shape: PersistentShape | None 
             qkv=Product(rows(shape.qkv_rows, shape.hidden), bias(shape.qkv_rows)),
             out=Product(rows(shape.hidden, shape.attended), bias(shape.hidden)),
             mlp_norm=norm(),
-            up=Product(rows(shape.middle * (2 if shape.gated else 1), shape.hidden), bias(shape.middle)),
-            down=Product(rows(shape.hidden, shape.middle), bias(shape.hidden)),
+            feed=FeedForward(
+                up=Product(rows(shape.middle * (2 if shape.gated else 1), shape.hidden), bias(shape.middle)),
+                down=Product(rows(shape.hidden, shape.middle), bias(shape.hidden)),
+            ),
         )
 
     def cache() -> LayerCache:

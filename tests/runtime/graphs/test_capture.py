@@ -73,7 +73,8 @@ def test_a_rehearsal_takes_the_first_layer_the_last_and_of_the_others_one_of_eac
     assert model is not None
     layers = list(model.layers)
     layers[4] = replace(layers[4], sliding_window=20)
-    layers[5] = replace(layers[5], down=replace(layers[5].down, bias=torch.zeros(256)))
+    fed = layers[5].fed
+    layers[5] = replace(layers[5], feed=replace(fed, down=replace(fed.down, bias=torch.zeros(256))))
     model = replace(model, layers=layers)
     assert list(layers_to_run(model)) == layers
     with rehearse():

@@ -80,6 +80,7 @@ def sums(dtype: torch.dtype) -> Results:
         "alone": sum_experts(rows, weights),
         "with one shared": sum_experts(rows, weights, shared=shared),
         "with a gate": sum_experts(rows, weights, shared=shared, shared_logits=logits),
+        "added": sum_experts(rows, weights, shared=shared, residual=rows_of(4, 1032, dtype), residual_scale=0.5),
     }
 
 

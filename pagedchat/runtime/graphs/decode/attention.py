@@ -25,7 +25,13 @@ _FILLED = 0.75
 def options_of(layer: LayerTensors) -> AttentionOptions:
     """How queries of a layer are held against keys."""
     sizes = layer.sizes
-    return AttentionOptions(scale=sizes.scale, sliding_window=layer.sliding_window, cap=sizes.score_cap)
+    return AttentionOptions(
+        scale=sizes.scale,
+        sliding_window=layer.sliding_window,
+        cap=sizes.score_cap,
+        alibi_slopes=layer.alibi_slopes,
+        sinks=layer.sinks,
+    )
 
 
 class DecodeAttention:

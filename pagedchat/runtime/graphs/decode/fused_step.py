@@ -2,16 +2,17 @@
 
 import torch
 
+from pagedchat.ops.common.model_sizes import ModelSizes
 from pagedchat.ops.products.add_norm import add_norm
 from pagedchat.ops.products.finish_logits import finish_logits
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors, Product
+from pagedchat.ops.products.model_tensors import LayerTensors, Mixture, ModelTensors, Product
 from pagedchat.ops.products.next_token import logits_argmax
 from pagedchat.ops.products.qkv_to_cache import qkv_to_cache
 from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention, options_of
-from pagedchat.runtime.graphs.layer_chain import clipped, layers_to_run, through_layers
+from pagedchat.runtime.graphs.layer_chain import clipped, layers_to_run, mix, through_layers
 
 
 class FusedStep:
@@ -57,6 +58,16 @@ class FusedStep:
     def _add_layer(self, layer: LayerTensors, hidden: torch.Tensor) -> None:
         """Both halves of a layer, added to `hidden` `[num_seqs, width]`."""
         attended = self._attended(layer, hidden)
+        if isinstance(layer.feed, Mixture):
+            _add_product(layer, layer.out, attended, hidden)
+            mix(
+                layer.feed,
+                add_norm(hidden, None, layer.mlp_norm, overlap=True),
+                self._products,
+                layer.sizes,
+                hidden,
+            )
+            return
         middle = (
             self._middle(layer, hidden) if layer.sizes.parallel else None
         )  # of the rows that attention has read
@@ -145,8 +156,7 @@ class FewRowsProducts:
         """See `Products`."""
         return layer.heads(rows, self.linear)
 
-    def middle(self, rows: torch.Tensor, layer: LayerTensors) -> torch.Tensor:
+    def middle(self, rows: torch.Tensor, up: Product, sizes: ModelSizes) -> torch.Tensor:
         """See `Products`."""
-        sizes, up = layer.sizes, layer.up
         activation, paired = sizes.activation, sizes.gated
         return small_batch_linear(rows, up.weight, bias=up.bias, activation=activation, paired=paired, overlap=True)

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from pagedchat.ops.products.many_rows_plan import MOST_OF_FEW_BITS
-from pagedchat.ops.products.model_tensors import LayerTensors, ModelTensors
+from pagedchat.ops.products.model_tensors import LayerTensors, Mixture, ModelTensors
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
@@ -79,7 +79,8 @@ def _is_biased(model: ModelTensors) -> bool:
     """Whether the products that a layer adds to its residual stream have biases: a library has no room for one in
     an epilogue that adds.
     """
-    return any(product.bias is not None for layer in model.layers for product in (layer.out, layer.down))
+    feeds = ((layer.out, None if isinstance(layer.feed, Mixture) else layer.down) for layer in model.layers)
+    return any(product is not None and product.bias is not None for feed in feeds for product in feed)
 
 
 def _has_few_bits(model: ModelTensors) -> bool:
@@ -106,5 +107,7 @@ def _attend(paged: PrefillAttention, layer: LayerTensors, heads: torch.Tensor) -
         scale=sizes.scale,
         sliding_window=layer.sliding_window,
         cap=sizes.score_cap,
+        alibi_slopes=layer.alibi_slopes,
+        sinks=layer.sinks,
     )
     return attended.flatten(1)
