@@ -28,6 +28,7 @@ from pagedchat.layers.by_torch import by_torch, do_without_kernels
 from pagedchat.layers.experts import SparseMlp
 from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
+from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.attention.transformers_attention import ATTENTION_NAME
@@ -66,6 +67,9 @@ _CAPTURED_TOLERANCE = {**_TOLERANCE, torch.bfloat16: 0.1, torch.float16: 0.1}
 """The same of captured steps, which are models of our own alone: less may be left to chance."""
 
 _WHOLE_STEPS, _PRODUCTS = "one call into CPU kernels", "CPU kernels"
+_MOST_OF_EXPERTS = 0.5
+"""As far as logits of a mixture of experts may be off at best. Random weights, whose experts are about equally
+likely, are the worst: where one of a token's four is another one, what the mixture gives is off by 70 %."""
 _SHORT, _LONG = 20, 40
 """Tokens of the texts: for the eager road and for decodes, and for prefills, in two chunks of a common size."""
 _FIRST = 15
@@ -215,6 +219,17 @@ class SelfCheck:
         """Whether tokens have experts, and by rounding another one now and then: see `_error_in_the_middle`."""
         return any(isinstance(module, SparseMlp) for module in self._runner.model.modules())
 
+    def _room_of_experts(self, length: int) -> float:
+        """How far logits may be off since rounding gives tokens other experts: twice as far as the model's own are
+        where the rows between its layers are rounded otherwise, in the middle of several texts."""
+        errors = []
+        for number in range(_TEXTS):
+            text = self._text(length, number)
+            with rounded_otherwise(self._runner.model):
+                logits = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
+            errors.append(self._error(text, logits[None]))
+        return min(_MOST_OF_EXPERTS, 2 * _middle(errors))
+
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
         text = self._text(_LONG)
@@ -262,11 +277,12 @@ class SelfCheck:
 
     def _wrong_decode(self, decodes: "DecodeSteps") -> "tuple[BegunDecodes, float] | None":
         """A captured step that is not right, and how far it is off; None where there is none, or nothing to try."""
-        tried = self._errors_of_decodes(decodes, 0)
-        if self._mixes and any(not error <= self._room_of_captured for error, _ in tried):
+        tried, room = self._errors_of_decodes(decodes, 0), self._room_of_captured
+        if self._mixes and any(not error <= room for error, _ in tried):
             others = [tried, *(self._errors_of_decodes(decodes, number) for number in range(1, _TEXTS))]
             tried = [(_middle([error for error, _ in kind]), kind[0][1]) for kind in zip(*others, strict=False)]
-        return next(((begun, error) for error, begun in tried if not error <= self._room_of_captured), None)
+            room = max(room, self._room_of_experts(_SHORT))
+        return next(((begun, error) for error, begun in tried if not error <= room), None)
 
     def _errors_of_decodes(self, decodes: "DecodeSteps", number: int) -> "list[tuple[float, BegunDecodes]]":
         """How far those of the last token of a text are off; empty where there is nothing to try."""
@@ -288,10 +304,11 @@ class SelfCheck:
 
     def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
         """How far captured prefills are off; None where they are right, or there is nothing to try."""
-        error = self._error_of_prefill(prefills, 0)
-        if self._mixes and not error <= self._room_of_captured:
+        error, room = self._error_of_prefill(prefills, 0), self._room_of_captured
+        if self._mixes and not error <= room:
             error = _middle([error, *(self._error_of_prefill(prefills, number) for number in range(1, _TEXTS))])
-        return None if error <= self._room_of_captured else error
+            room = max(room, self._room_of_experts(_LONG))
+        return None if error <= room else error
 
     def _error_of_prefill(self, prefills: "PrefillSteps", number: int) -> float:
         """Of a text."""
@@ -335,6 +352,23 @@ class SelfCheck:
 def _middle(errors: list[float]) -> float:
     """NaN where there is one."""
     return nan if any(map(isnan, errors)) else median(errors)
+
+
+@contextmanager
+def rounded_otherwise(model: torch.nn.Module) -> Iterator[None]:
+    """Meanwhile what the layers of a model leave is up to a bit more or less, in the last place of its type."""
+
+    def change(_layer: torch.nn.Module, _inputs: object, rows: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        signs = torch.randint(2, rows.shape, generator=generator).to(rows.device) * 2 - 1
+        return (rows.float() * (1 + signs * (torch.finfo(rows.dtype).eps / 2))).to(rows.dtype)
+
+    hooks = [layer.register_forward_hook(change) for layer in model.modules() if isinstance(layer, DecoderLayer)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @torch.inference_mode()

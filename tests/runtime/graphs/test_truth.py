@@ -71,10 +71,6 @@ def chains_of(model: Decoder) -> set[str]:
     return {LIBRARY, MODULES} | (set() if sizes_of(model.config).biased_gates else {FUSED, WARPGROUPS})
 
 
-FAMILIES = [name for name, config in CONFIGS.items() if not hasattr(config, "num_experts_per_tok")]
-"""Without mixtures: rounding gives a token other experts now and then; tests of families have them."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def small_layers_too() -> Iterator[None]:
     """One launch for all layers serves them, though others are faster."""
@@ -83,7 +79,7 @@ def small_layers_too() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=list(CONFIGS))
 def family(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -181,7 +177,9 @@ def test_decodes(case: Case, family: str) -> None:
     assert served == (
         case.kinds - PLAIN[family] if family in PLAIN else case.chains | served & {*WHOLE_STEPS, LAYERS}
     )
-    if case.dtype == torch.float16:  # with 8 bits less there is a family that leaves nothing certain
+    if (
+        case.dtype == torch.float16 and not case.truth.mixes
+    ):  # with 8 bits less there is a family that leaves nothing certain
         assert case.truth.share_decided > 0.1
 
 

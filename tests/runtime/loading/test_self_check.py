@@ -1,6 +1,7 @@
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,13 +17,15 @@ from pagedchat.layers.arithmetic import InvariantArithmetic, use_arithmetic
 from pagedchat.models.native_model import NativeModel
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
+from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
 from pagedchat.runtime.graphs.decode.steps import ModuleStep
 from pagedchat.runtime.graphs.prefill.forward import MergedForward, ModuleForward
+from pagedchat.runtime.graphs.prefill.prefill_steps import PrefillSteps
 from pagedchat.runtime.loading.build import load_model
 from pagedchat.runtime.loading.check_record import LeftOut, keep_check, last_check
-from pagedchat.runtime.loading.self_check import SelfCheck, first_passes
+from pagedchat.runtime.loading.self_check import SelfCheck, first_passes, logits_without_cache, rounded_otherwise
 from pagedchat.runtime.step.model_runner import TorchModelRunner
 from tests.helpers_models import VOCAB_SIZE, make_checkpoint
 from tests.runtime.drive import eager_of
@@ -171,6 +174,49 @@ def test_captured_prefills_that_are_off_are_replaced(
     )
 
 
+def test_experts_that_rounding_changes_are_nobodys_mistake() -> None:
+    """They are off by no more than the model itself where its layers are rounded otherwise."""
+    captured = mixing_runner()
+    check, ids = check_of(captured), list(range(20))
+    before = logits_without_cache(eager_of(captured).model, ids, torch.device("cpu"))
+    with rounded_otherwise(eager_of(captured).model):
+        other = logits_without_cache(eager_of(captured).model, ids, torch.device("cpu"))
+    assert 0 < (other - before).norm() < before.norm()
+    assert torch.equal(logits_without_cache(eager_of(captured).model, ids, torch.device("cpu")), before)
+    [(error, _), _] = check._errors_of_decodes(captured.decodes, 0)
+    assert 0 < error < check._room_of_experts(20) < 0.1
+
+
+@pytest.mark.parametrize(("error", "is_right"), [(0.3, True), (0.45, False), (nan, False)])
+def test_of_a_mixture_the_text_in_the_middle_counts(
+    error: float, is_right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured = mixing_runner()
+    check, begun = check_of(captured), cast(BegunDecodes, None)
+    errors = [[(2.0, begun)], [(error, begun)], [(0.0, begun)], [(error, begun)], [(0.01, begun)]]
+    monkeypatch.setattr(check, "_room_of_experts", lambda _: 0.4)
+    monkeypatch.setattr(check, "_errors_of_decodes", lambda _, number: errors[number])
+    assert (check._wrong_decode(cast(DecodeSteps, None)) is None) == is_right
+    monkeypatch.setattr(check, "_error_of_prefill", lambda _, number: errors[number][0][0])
+    assert (check._wrong_prefill(cast(PrefillSteps, None)) is None) == is_right
+
+
+@pytest.mark.parametrize("step", [FusedStep, MergedForward])
+def test_a_captured_mixture_that_is_off_is_found_out(
+    step: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute = step.__call__
+    wrong = off(compute) if step is MergedForward else lambda step: -compute(step)
+    monkeypatch.setattr(step, "__call__", wrong)
+    captured = mixing_runner()
+    assert captured.prefills is not None
+    check = check_of(captured)
+    assert check.allows_decodes(captured.decodes)
+    assert check.allows_prefills(captured.prefills)
+    left_out = "fused chain" if step is FusedStep else "merged launches"
+    assert [left.kind for left in check.left_out] == [left_out]
+
+
 def test_what_a_small_cache_has_no_room_for_is_not_tried() -> None:
     captured = tiny_captured_runner(num_blocks=1)  # 16 tokens, no more than the first chunk of a prefill
     assert captured.prefills is not None
@@ -180,6 +226,11 @@ def test_what_a_small_cache_has_no_room_for_is_not_tried() -> None:
 
 def tiny_captured_runner(num_blocks: int) -> CapturedRunner:
     return make_runner(tiny_model("llama", "cpu", torch.float32), num_blocks, captured=True, max_num_tokens=64)
+
+
+def mixing_runner() -> CapturedRunner:
+    model = tiny_model("many_experts", "cpu", torch.bfloat16)
+    return make_runner(model, num_blocks=12, captured=True, max_num_tokens=64)
 
 
 def check_of(runner: CapturedRunner) -> SelfCheck:
