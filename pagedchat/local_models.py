@@ -1,8 +1,5 @@
 """Which models this machine has, as `--model` takes them: in the box, in the hub's cache, in folders near by, and
 as GGUF files where other programs keep theirs. Looks at names and sizes; opens none of them.
-
-The hub's cache is laid out as its library documents it: `models--OWNER--NAME/refs/main` names a commit, and
-`snapshots/COMMIT/` has the files.
 """
 
 import os
@@ -12,7 +9,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pagedchat import bundled
+from pagedchat.gguf_choice import ggufs_in, typed_name
 from pagedchat.gguf_names import gguf_models
+from pagedchat.hub_cache import files_in, hub_cache, repo_of, snapshot_in, user_cache
+from pagedchat.hub_names import hub_name
 
 Place = Literal["in the box", "hub's cache", "folder", "GGUF file"]
 
@@ -20,7 +20,8 @@ MOST_ENTRIES = 2000
 """Looked at in one folder: somebody's home may have millions."""
 MOST_DEPTH = 3
 """Of folders in folders where other programs keep GGUF files: owner, model, file."""
-_WEIGHTS = (".safetensors", ".bin", ".gguf")
+_WEIGHTS = (".safetensors", ".bin")
+_ANY_WEIGHTS = (*_WEIGHTS, ".gguf")
 
 
 class LocalModel(NamedTuple):
@@ -48,17 +49,6 @@ def local_models(folder: Path | None = None) -> list[LocalModel]:
     return sorted(by_name.values(), key=lambda model: (order.index(model.place), model.name.lower()))
 
 
-def hub_cache() -> Path:
-    """Where the hub's library keeps what it has fetched; the same variables as it has."""
-    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("HF_HOME") or _user_cache() / "huggingface").expanduser() / "hub"
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-
-
 def _gguf_folders() -> list[Path]:
     """Where llama.cpp and LM Studio keep what they have fetched."""
     try:
@@ -67,7 +57,7 @@ def _gguf_folders() -> list[Path]:
         return []
     given = os.environ.get("LLAMA_CACHE")
     return [
-        Path(given) if given else _user_cache() / "llama.cpp",
+        Path(given) if given else user_cache() / "llama.cpp",
         home / ".lmstudio" / "models",
         home / ".cache" / "lm-studio" / "models",
     ]
@@ -82,26 +72,24 @@ def _in_the_box() -> Iterator[LocalModel]:
 
 def _in_the_hubs_cache(cache: Path) -> Iterator[LocalModel]:
     for folder in _entries(cache):
-        kind, _, name = folder.name.partition("--")
-        if kind != "models":
-            continue
-        snapshot = _snapshot(folder)
-        if snapshot is not None and (snapshot / "config.json").is_file() and (size := _weight_bytes(snapshot)):
-            yield LocalModel(name.replace("--", "/"), "hub's cache", size)
+        repo, snapshot = repo_of(folder), snapshot_in(folder)
+        if repo is not None and snapshot is not None and hub_name(repo) is not None:
+            yield from _fetched(repo, snapshot)
 
 
-def _snapshot(folder: Path) -> Path | None:
-    """The files of the commit that `main` stood for when it was fetched."""
-    try:
-        commit = (folder / "refs" / "main").read_text()[:64].strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return folder / "snapshots" / commit if commit.isalnum() else None
+def _fetched(repo: str, snapshot: Path) -> Iterator[LocalModel]:
+    """A checkpoint, or each of the GGUF models that are whole."""
+    if (snapshot / "config.json").is_file() and (size := _weight_bytes(snapshot)):
+        yield LocalModel(repo, "hub's cache", size)
+    models = [model for model in ggufs_in(files_in(snapshot)) if model.is_whole]
+    for model in models:
+        size = sum(_size(snapshot / file) for file in model.files)
+        yield LocalModel(typed_name(repo, model, models), "hub's cache", size)
 
 
 def _in_folder(folder: Path) -> Iterator[LocalModel]:
     for entry in (folder, *_entries(folder)):
-        if (entry / "config.json").is_file() and (size := _weight_bytes(entry)):
+        if (entry / "config.json").is_file() and (size := _weight_bytes(entry, _ANY_WEIGHTS)):
             yield LocalModel(str(entry), "folder", size)
     yield from _gguf_files(folder, 1)
 
@@ -118,8 +106,8 @@ def _gguf_files(folder: Path, depth: int) -> Iterator[LocalModel]:
             yield from _gguf_files(entry, depth - 1)
 
 
-def _weight_bytes(folder: Path) -> int:
-    return sum(_size(file) for file in _entries(folder) if file.suffix in _WEIGHTS)
+def _weight_bytes(folder: Path, suffixes: tuple[str, ...] = _WEIGHTS) -> int:
+    return sum(_size(file) for file in _entries(folder) if file.suffix in suffixes)
 
 
 def _entries(folder: Path) -> Iterable[Path]:

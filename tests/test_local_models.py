@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pagedchat import bundled, local_models
-from pagedchat.local_models import LocalModel, hub_cache
+from pagedchat.local_models import LocalModel
 from pagedchat.local_models import local_models as found_in
 
 
@@ -46,19 +46,23 @@ def test_the_hubs_cache_has_what_was_fetched_as_a_whole(home: Path, tmp_path: Pa
     cache = home / ".cache" / "huggingface" / "hub"
     snapshot(cache, "Qwen/Qwen2.5-0.5B")
     (snapshot(cache, "half/fetched") / "model.safetensors").unlink()
+    snapshot(cache, "no--name/of--the--hub")
+    (snapshot(cache, "both/kinds") / "m-Q8_0.gguf").write_bytes(b"GGUF")
+    gguf = snapshot(cache, "owner/ggufs")
+    (gguf / "model.safetensors").unlink()
+    (gguf / "Q4_K_M").mkdir()
+    for part, size in ((1, 10), (2, 20)):
+        (gguf / "Q4_K_M" / f"m-Q4_K_M-0000{part}-of-00002.gguf").write_bytes(b"x" * size)
+    (gguf / "m-Q6_K-00001-of-00002.gguf").write_bytes(b"GGUF")
     checkpoint(cache / "models--no--ref" / "snapshots" / "c0ffee")
     checkpoint(cache / "datasets--some--text" / "snapshots" / "c0ffee")
     (snapshot(cache, "odd/ref").parent.parent / "refs" / "main").write_bytes(b"\xff../../..")
-    assert names(tmp_path / "near") == [("Qwen/Qwen2.5-0.5B", "hub's cache")]
-
-
-def test_the_hubs_cache_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert hub_cache() == tmp_path / "xdg" / "huggingface" / "hub"
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    assert hub_cache() == tmp_path / "hf" / "hub"
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    assert hub_cache() == tmp_path / "cache"
+    assert [(model.name, model.num_bytes) for model in found_in(tmp_path / "near")][1:] == [
+        ("both/kinds", 10),
+        ("both/kinds:Q8_0", 4),
+        ("owner/ggufs:Q4_K_M", 30),
+        ("Qwen/Qwen2.5-0.5B", 10),
+    ]
 
 
 def test_folders_and_gguf_files_near_by(home: Path, tmp_path: Path) -> None:

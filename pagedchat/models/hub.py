@@ -1,12 +1,24 @@
-"""A model's name -> a local folder or GGUF file: the model in the box, a folder, the hub's cache, or a download."""
+"""A model's name -> a local folder or GGUF file: the model in the box, a folder, the hub's cache, or a download.
+
+What is here by that name comes first, then what is whole in the hub's cache, then the hub itself.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagedchat import bundled
 from pagedchat.errors import ModelError
 from pagedchat.gguf_names import gguf_models, part_name
+from pagedchat.hub_names import HubName, hub_name
 from pagedchat.models.checkpoint_files import GGUF, preferred_weights
+from pagedchat.models.gguf.hub_models import cached_gguf
+
+if TYPE_CHECKING:
+    from pagedchat.models.hub_download import Need
+
+_MOST_SHOWN = 200
+"""Letters of a name in a sentence."""
 
 Report = Callable[[str, int, int], None]
 """Told of `(file, bytes done, bytes in all)`; bytes count over all files."""
@@ -18,33 +30,36 @@ def find_model(name: str, report: Report = lambda *_: None) -> Path:
     Of a model that is split over several files it is the first one, whichever is named.
 
     Args:
-        name: a folder, a GGUF file, a hub id such as `facebook/opt-125m`, or the model in the box.
+        name: a folder, a GGUF file, a hub id such as `facebook/opt-125m`, a GGUF model on the hub
+            (`OWNER/NAME:Q4_K_M` or `OWNER/NAME/FILE.gguf`), or the model in the box.
         report: told how a download goes.
 
     Raises:
         ModelError: there is no such folder or model, or several in it, or the hub cannot be reached.
     """
     folder = _local_folder(name)
-    return _from_hub(name, report) if folder is None else _gguf_in(name, folder) or folder
+    return _from_hub(_on_hub(name), report) if folder is None else _gguf_in(name, folder) or folder
 
 
 def find_tokenizer(name: str, report: Report = lambda *_: None) -> Path:
-    """The folder with the tokenizer of `name`; as `find_model`, without weights.
+    """The folder with the tokenizer of `name`, without weights, or the GGUF file that has it; else as `find_model`.
 
     Raises:
         ModelError: as for `find_model`.
     """
-    return _local_folder(name) or _tokenizer_from_hub(name, report)
+    return _local_folder(name) or _tokenizer_from_hub(_on_hub(name), report)
 
 
 def find_config(name: str) -> Path:
     """The folder with the config.json of `name`, or its GGUF file; as `find_model`, without anything else.
 
+    A GGUF model is not fetched for it, since its weights are in the same file.
+
     Raises:
-        ModelError: as for `find_model`.
+        ModelError: as for `find_model`, or a GGUF model that is not here.
     """
     folder = _local_folder(name)
-    return _config_from_hub(name) if folder is None else _gguf_in(name, folder) or folder
+    return _config_from_hub(_on_hub(name)) if folder is None else _gguf_in(name, folder) or folder
 
 
 def _local_folder(name: str) -> Path | None:
@@ -54,9 +69,9 @@ def _local_folder(name: str) -> Path | None:
     try:
         path = path.expanduser()
         found, is_file = path.is_dir(), path.is_file()
-    except (OSError, RuntimeError) as error:  # a name too long, a folder closed to us, the home of nobody
+    except (OSError, RuntimeError, ValueError) as error:  # too long, closed to us, the home of nobody, no text
         raise ModelError(
-            f"{name:.200} cannot be looked for: {error!s:.200}.", "Give an existing folder."
+            f"{name[:_MOST_SHOWN]} cannot be looked for: {error!s:.200}.", "Give an existing folder."
         ) from error
     if found:
         return path
@@ -66,12 +81,28 @@ def _local_folder(name: str) -> Path | None:
         raise ModelError(
             f"{name} is a file, not a folder.", "Give the folder that the checkpoint lies in, or a GGUF file."
         )
-    if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
-        what = "file" if path.suffix.lower() == GGUF else "folder"
-        raise ModelError(
-            f"There is no {what} {name}.", f"Give an existing {what}, or a hub id like facebook/opt-125m."
-        )
     return None
+
+
+def _on_hub(name: str) -> HubName:
+    """What a name that is nothing here means on the hub.
+
+    Raises:
+        ModelError: it can be no name there either.
+    """
+    found = hub_name(name)
+    if found is not None:
+        return found
+    shown = name[:_MOST_SHOWN]
+    if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
+        what = "file" if name.lower().endswith(GGUF) else "folder"
+        raise ModelError(
+            f"There is no {what} {shown}.", f"Give an existing {what}, or a hub id like facebook/opt-125m."
+        )
+    raise ModelError(
+        f"There is no folder and no model on the hub called {shown}.",
+        "Check the spelling: a hub id is like facebook/opt-125m, a GGUF model on it like OWNER/NAME:Q4_K_M.",
+    )
 
 
 def _first_part(path: Path) -> Path:
@@ -109,19 +140,35 @@ def _bundled_folder() -> Path:
     return folder
 
 
-def _from_hub(name: str, report: Report) -> Path:
-    from pagedchat.models.hub_download import cached, download  # noqa: PLC0415 - see there
+def _from_hub(wanted: HubName, report: Report) -> Path:
+    if wanted.is_gguf and (here := cached_gguf(wanted)) is not None:
+        return here
+    from pagedchat.models.hub_download import cached  # noqa: PLC0415 - see there
 
-    return cached(name) or download(name, report, weights=True)
-
-
-def _tokenizer_from_hub(name: str, report: Report) -> Path:
-    from pagedchat.models.hub_download import TOKENIZER_FILES, download  # noqa: PLC0415 - see there
-
-    return download(name, report, TOKENIZER_FILES, weights=False)
+    here = None if wanted.is_gguf else cached(wanted.repo) or cached_gguf(wanted)
+    return here or _downloaded(wanted, report, "model")
 
 
-def _config_from_hub(name: str) -> Path:
-    from pagedchat.models.hub_download import CONFIG_FILES, cached_config, download  # noqa: PLC0415 - see there
+def _tokenizer_from_hub(wanted: HubName, report: Report) -> Path:
+    return cached_gguf(wanted) or _downloaded(wanted, report, "tokenizer")
 
-    return cached_config(name) or download(name, lambda *_: None, CONFIG_FILES, weights=False)
+
+def _config_from_hub(wanted: HubName) -> Path:
+    if (here := cached_gguf(wanted)) is not None:
+        return here
+    from pagedchat.models.hub_download import cached_config  # noqa: PLC0415 - see there
+
+    here = None if wanted.is_gguf else cached_config(wanted.repo)
+    return here or _downloaded(wanted, lambda *_: None, "config")
+
+
+def _downloaded(wanted: HubName, report: Report, need: "Need") -> Path:
+    """Out of the cache by a piece of a tag, too, where the hub cannot be asked for what has all of it."""
+    from pagedchat.models.hub_download import HubNotReachedError, download  # noqa: PLC0415 - see there
+
+    try:
+        return download(wanted, report, need)
+    except HubNotReachedError:
+        if (here := cached_gguf(wanted, loosely=True)) is not None:
+            return here
+        raise

@@ -20,6 +20,7 @@ from tests.models.families.tiny_families import save_tiny
 from tests.models.quantized.test_stored import save_stored
 from tools.fuzz.gguf_files import TENSORS, VALUES, gguf_bytes
 from tools.fuzz.gguf_parts import file_name, split, write_parts
+from tools.fuzz.hub_models import put_in_cache
 
 Refusal = Callable[..., tuple[int, str, list[str]]]
 """Options -> exit status, the reply and the lines beside it."""
@@ -98,6 +99,23 @@ def test_a_model_in_several_gguf_files_answers_or_says_which_is_missing(tmp_path
     assert (status, reply, len(beside)) == (1, "", 2)
     assert beside[0] == f"pagedchat: {first} lacks {file_name(2, 3)} of its 3 parts."
     assert "Download what is missing beside it." in beside[1]
+
+
+def test_a_gguf_model_of_the_hub_answers_by_its_tag_or_says_which_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    put_in_cache(tmp_path, "o/n", {"n-Q4_0.gguf": WHOLE, "n-Q4_1.gguf": WHOLE})
+    status, _, beside = said("--model", "o/n:q4_0")
+    assert (status, beside) == (0, [])
+    for name, words, hint in (
+        ("o/n", "o/n can be 2 GGUF models.", "Name one of them: o/n:Q4_0 or o/n:Q4_1."),
+        ("o/n:Q8_0", "o/n:Q8_0 is not on this machine, and the model hub cannot be reached.", "Check the network"),
+    ):
+        status, reply, beside = refusal("--model", name)
+        assert (status, reply, len(beside)) == (1, "", 2)
+        assert beside[0] == f"pagedchat: {words}"
+        assert hint in beside[1]
 
 
 @pytest.mark.parametrize("fault", GGUF)

@@ -29,6 +29,7 @@ others = {"tokenizer": find_tokenizer, "config": lambda name, _report: find_conf
 find = others[sys.argv[2]] if sys.argv[2:] else find_model
 try:
     folder = find(sys.argv[1], lambda *report: reports.append(report))
+    folder = folder.parent if folder.is_file() else folder
     print(json.dumps({"files": sorted(p.name for p in folder.iterdir()), "reports": reports}))
 except ModelError as error:
     print(json.dumps({"message": error.message, "hint": error.hint}))
@@ -89,8 +90,9 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
                 siblings = [{"rfilename": name, "size": len(data)} for name, data in state.files.items()]
                 body = json.dumps({"id": "some/model", "sha": COMMIT, "siblings": siblings}).encode()
             elif path.startswith("/some/model/resolve/main/"):
-                body = state.files[path.rsplit("/", 1)[1]]
-                headers["ETag"] = f'"{len(body)}-{path.rsplit("/", 1)[1]}"'
+                name = path.removeprefix("/some/model/resolve/main/")
+                body = state.files[name]
+                headers["ETag"] = f'"{len(body)}-{name.replace("/", "-")}"'
             else:
                 status, headers["X-Error-Code"] = 404, "RepoNotFound"
             self.send_response(status)
@@ -153,8 +155,21 @@ def test_download_that_broke_off_is_taken_up_again(hub: Hub, tmp_path: Path) -> 
     assert "model.safetensors" in hub.ask(tmp_path / "home")["files"]
 
 
+def test_a_gguf_model_in_several_files_is_fetched_and_used_without_the_hub(hub: Hub, tmp_path: Path) -> None:
+    parts = {f"Q8_0/m-Q8_0-0000{number}-of-00002.gguf": b"GGUF" * 99 * number for number in (1, 2)}
+    hub.files = {"m-Q2_K.gguf": b"GGUF", "config.json": b"{}", **parts}
+    answer = hub.ask(tmp_path / "home", "some/model:q8_0")
+    assert answer["files"] == sorted(name.removeprefix("Q8_0/") for name in parts)
+    total = sum(map(len, parts.values()))
+    assert answer["reports"][-1] == [list(parts)[1], total, total]
+    hub.asked.clear()
+    for name in ("some/model:Q8_0", "some/model"):
+        again = hub.ask(tmp_path / "home", name, offline=True)
+        assert (again["files"], again["reports"], hub.asked) == (answer["files"], [], [])
+
+
 def test_model_that_does_not_exist(hub: Hub, tmp_path: Path) -> None:
-    for name in ("some/other", "no such model"):
+    for name in ("some/other", "some/other:Q4_0", "no such model"):
         answer = hub.ask(tmp_path / "home", name)
         assert answer["message"] == f"There is no folder and no model on the hub called {name}."
         assert "spelling" in answer["hint"]

@@ -28,6 +28,7 @@ MODULES = (
     "checkpoints",
     "gguf_files",
     "gguf_parts",
+    "hub_models",
     "checks",
     "chat_files",
     "cpu_kernels",

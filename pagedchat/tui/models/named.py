@@ -1,15 +1,13 @@
 """Whether a name can be a model's, before the one that is loaded has to make room for it."""
 
-import re
 from difflib import get_close_matches
 from pathlib import Path
 
 from pagedchat import bundled
 from pagedchat.bounds import shown
 from pagedchat.errors import InvalidValueError
+from pagedchat.hub_names import hub_name
 from pagedchat.local_models import local_models
-
-_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
 def checked_model(name: str) -> str:
@@ -18,7 +16,7 @@ def checked_model(name: str) -> str:
     Raises:
         InvalidValueError: there is no such folder or file, and no hub id looks so; the hint has the nearest name.
     """
-    if name == bundled.NAME or _exists(name) or (_HUB_ID.fullmatch(name) and not name.startswith(".")):
+    if name == bundled.NAME or _exists(name) or ("/" in name and hub_name(name) is not None):
         return name
     found = [model.name for model in local_models()]
     if name in found:

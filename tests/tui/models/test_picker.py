@@ -94,6 +94,20 @@ async def test_a_hub_id_is_tried_though_it_is_not_here(make_app, link):
         assert link.switched_to == ["org/new"]
 
 
+@pytest.mark.parametrize("name", ["org/new:Q4_K_M", "org/new/Q8_0/new-00001-of-00002.gguf"])
+async def test_a_gguf_model_of_the_hub_is_tried_though_it_is_not_here(name, make_app, link):
+    app = make_app()
+    async with app.run_test(size=WIDE) as pilot:
+        link.say(READY)
+        await settle(pilot)
+        await write(pilot, f"/model {name}")
+        await pilot.press("enter")
+        await settle(pilot)
+        while not link.switched_to:  # names are looked up in a thread
+            await settle(pilot)
+        assert link.switched_to == [name]
+
+
 async def test_replies_that_are_being_written_are_asked_about(make_app, link):
     app = make_app()
     async with app.run_test(size=WIDE) as pilot:
