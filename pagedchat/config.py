@@ -81,7 +81,8 @@ class ModelConfig(_Checked):
     """Which model, and what it runs on."""
 
     model: str = DEFAULT_MODEL
-    """A hub id (`facebook/opt-125m`), a folder with a checkpoint, a GGUF file, or the model in the box."""
+    """A hub id (`facebook/opt-125m`; of a GGUF model `OWNER/NAME:Q4_K_M`), a folder with a checkpoint, a GGUF file,
+    or the model in the box."""
     tokenizer: str | None = None
     """Hub id or folder of the tokenizer; the model's own by default."""
     skip_tokenizer_init: bool = False

@@ -85,7 +85,7 @@ def engine_config(call: str, model: str, keywords: Mapping[str, Any]) -> EngineC
 
     Args:
         call: who was called, as `"LLM()"`, for messages.
-        model: a hub id, a folder or a GGUF file.
+        model: a hub id, a folder or a GGUF file, here or on the hub.
         keywords: `EngineKeywords`, and those of vLLM's that mean nothing here.
 
     Raises:

@@ -47,8 +47,8 @@ class LLM:
     `with`, or letting go of it frees the model, the cache and whatever else was taken for them.
 
     Args:
-        model: a hub id (`facebook/opt-125m`) or a folder with a checkpoint or a GGUF file; the toy model in the box
-            by default.
+        model: a hub id (`facebook/opt-125m`, or `OWNER/NAME:Q4_K_M` of a GGUF model), a folder with a checkpoint or
+            a GGUF file; the toy model in the box by default.
         device: "auto", "cpu" or "cuda".
         dtype: "auto" (on a GPU the checkpoint's own type; on a CPU bfloat16 for a large model of 16 bits where the
             processor multiplies that, else float32), "float32", "float16" or "bfloat16".
@@ -83,7 +83,7 @@ class LLM:
             `replay_endpoint`, `topic`, `buffer_steps`, `hwm`; of our own `encoding` ("map" or "array") and
             `block_hashes` ("int" or "bytes").
         seed: seeds every request that has no seed of its own.
-        tokenizer: hub id or folder of the tokenizer; the model's own by default.
+        tokenizer: hub id or folder of the tokenizer, or a GGUF file that has it; the model's own by default.
         skip_tokenizer_init: token ids in and out only.
 
     Keywords of vLLM's that have no meaning here are taken where nothing is asked for by them; see `vllm_keywords`.

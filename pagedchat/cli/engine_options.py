@@ -86,7 +86,8 @@ def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
     group.add_argument(
         "--model",
         metavar="ID|DIR|FILE",
-        help=f"hub id or folder of a checkpoint, or a GGUF file ({DEFAULT_MODEL}, in the box)",
+        help="hub id or folder of a checkpoint, a GGUF file, or one on the hub by its tag, as OWNER/NAME:Q4_K_M "
+        f"({DEFAULT_MODEL}, in the box)",
     )
     if beside:
         group.add_argument(
@@ -94,7 +95,11 @@ def _add_model(parser: argparse.ArgumentParser, beside: bool) -> None:
             metavar="ID|DIR|FILE",
             help="a second model in an engine of its own, whose chats stand beside those of --model",
         )
-    group.add_argument("--tokenizer", metavar="ID|DIR", help="hub id or folder of the tokenizer (the model's own)")
+    group.add_argument(
+        "--tokenizer",
+        metavar="ID|DIR|FILE",
+        help="hub id or folder of the tokenizer, or a GGUF file that has it (the model's own)",
+    )
     group.add_argument("--device", metavar="NAME", help="auto, cpu or cuda (auto)")
     group.add_argument(
         "--dtype", metavar="NAME", help="auto, float32, float16 or bfloat16 (auto: on a CPU mostly float32)"

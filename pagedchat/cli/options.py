@@ -59,6 +59,7 @@ commands:
 examples:
   pagedchat                                      a chat with the toy model that comes along; works offline
   pagedchat --model Qwen/Qwen2.5-0.5B-Instruct   a real model of the Hugging Face hub
+  pagedchat --model OWNER/NAME:Q4_K_M            a GGUF model of the hub, by its tag
   pagedchat --model ./checkpoint --sessions 4    four chats with a checkpoint in a folder
   pagedchat --server localhost:8000              chats on an OpenAI-compatible server; no engine, no torch here
   pagedchat --model ID --server URL              an engine here and a server side by side; /move takes chats across

@@ -5,6 +5,7 @@ and without a network. The hub's library takes half a second to import, so this 
 is no folder.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,6 +122,11 @@ def _in_words(name: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         raise ModelError(f"The model hub refused {name}: {error}", "Try again later.") from error
     except (HTTPError, OSError, EntryNotFoundError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ModelError(
+                f"The disk is full: there is no room for {name} in {hub_cache()}.",
+                "Make room; what is there of it stays, and the rest is fetched the next time.",
+            ) from error
         raise HubNotReachedError(
             f"{name} is not on this machine, and the model hub cannot be reached.",
             "Check the network, or give the folder of a checkpoint that you have.",

@@ -1,5 +1,6 @@
 """GGUF models by their names on the hub: out of its cache, or fetched from a hub that is a table."""
 
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ class Hub:
         self.cache, self.asked = cache, 0
         self.files: dict[str, bytes] = {}
         self.fetched: list[str] = []
+        self.breaks_after, self.breaks_with = -1, OSError()
 
     def model_info(self, repo: str, *, files_metadata: bool) -> Any:
         assert (repo, files_metadata) == ("o/n", True)
@@ -43,6 +45,8 @@ class Hub:
         here = put_in_cache(cache_dir, repo, {}) / file
         if here.exists():
             return str(here)
+        if len(self.fetched) == self.breaks_after:
+            raise self.breaks_with
         bar = tqdm_class(total=len(self.files[file]))
         bar.update(len(self.files[file]) // 2)
         self.fetched.append(file)
@@ -155,11 +159,21 @@ def test_all_parts_are_fetched_and_told_together(hub: Hub, cache: Path) -> None:
     assert (hub.asked, len(hub.fetched)) == (0, 3)
 
 
-def test_a_download_of_parts_that_broke_off_is_taken_up_again(hub: Hub, cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("reset"), "o/n:Q8_0 is not on this machine, and the model hub cannot be reached."),
+        (OSError(ENOSPC, "full"), "The disk is full: there is no room for o/n:Q8_0 in "),
+    ],
+)
+def test_a_download_of_parts_that_broke_off_is_taken_up_again(error: OSError, words: str, hub: Hub) -> None:
     hub.files = PARTS
-    put_in_cache(cache, "o/n", dict(list(PARTS.items())[:2]))
-    assert find_model("o/n").is_file()
-    assert hub.fetched == list(PARTS)[2:]
+    hub.breaks_after, hub.breaks_with = 2, error
+    assert refusal(find_model, "o/n:Q8_0").message.startswith(words)
+    assert [model for model in local_models() if model.place == "hub's cache"] == []
+    hub.breaks_after = -1
+    assert find_model("o/n:Q8_0").is_file()
+    assert hub.fetched == list(PARTS)
 
 
 def test_a_checkpoint_goes_before_gguf_models_where_no_tag_is_said(hub: Hub) -> None:
