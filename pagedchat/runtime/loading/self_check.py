@@ -26,7 +26,6 @@ from pagedchat.engine.sequence import Sequence
 from pagedchat.errors import ModelError, PagedChatError, is_out_of_memory
 from pagedchat.layers.by_torch import by_torch, do_without_kernels
 from pagedchat.layers.experts import SparseMlp
-from pagedchat.layers.quantized_experts import QuantizedExperts
 from pagedchat.layers.quantized_linear import QuantizedLinear
 from pagedchat.models.decoder_layer import DecoderLayer
 from pagedchat.models.native_model import NativeModel
@@ -75,7 +74,7 @@ _SHORT, _LONG = 20, 40
 _FIRST = 15
 """Tokens of the eager road's first chunk: CPU kernels multiply them as 8, 4, 2 and 1, each by code of its own."""
 _TEXTS = 5
-"""Of a mixture of experts whose inputs are rounded, or captured steps, if the first one is off."""
+"""Of a mixture of experts, if the first one is off."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
 
 
@@ -152,14 +151,14 @@ class SelfCheck:
         return self._error_in_the_middle(self._eager_error_of)
 
     def _error_in_the_middle(self, error_of: Callable[[int], tuple[float, float]]) -> tuple[float, float]:
-        """Of one text, if it is off by no more than it may be, or a token's experts follow from exact inputs. Else
-        that in the middle of several: where inputs are rounded, a token has another expert now and then, which is
-        nobody's mistake, and all that follows is off. What is wrong is off in every text."""
+        """Of one text, if it is off by no more than it may be, or tokens have no experts. Else that in the middle
+        of several: by rounding a token has another expert now and then, which is nobody's mistake, and all that
+        follows is off. What is wrong is off in every text."""
         error, room = error_of(0)
-        experts = (module for module in self._runner.model.modules() if isinstance(module, QuantizedExperts))
-        if error <= room or not any(each.has_kernels for each in experts):
+        if error <= room or not self._mixes:
             return error, room
-        return _middle([error, *(error_of(number)[0] for number in range(1, _TEXTS))]), room
+        errors = [error, *(error_of(number)[0] for number in range(1, _TEXTS))]
+        return _middle(errors), max(room, self._room_of_experts(_SHORT))
 
     def _eager_error_of(self, number: int) -> tuple[float, float]:
         text = self._text(_SHORT, number)
@@ -220,15 +219,15 @@ class SelfCheck:
         return any(isinstance(module, SparseMlp) for module in self._runner.model.modules())
 
     def _room_of_experts(self, length: int) -> float:
-        """How far logits may be off since rounding gives tokens other experts: twice as far as the model's own are
-        where the rows between its layers are rounded otherwise, in the middle of several texts."""
+        """How far logits may be off since rounding gives tokens other experts: as far as the model's own are where
+        the rows between its layers are rounded otherwise, in the worst of several texts."""
         errors = []
         for number in range(_TEXTS):
             text = self._text(length, number)
             with rounded_otherwise(self._runner.model):
                 logits = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
             errors.append(self._error(text, logits[None]))
-        return min(_MOST_OF_EXPERTS, 2 * _middle(errors))
+        return min(_MOST_OF_EXPERTS, max(errors))
 
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
@@ -356,12 +355,12 @@ def _middle(errors: list[float]) -> float:
 
 @contextmanager
 def rounded_otherwise(model: torch.nn.Module) -> Iterator[None]:
-    """Meanwhile what the layers of a model leave is up to a bit more or less, in the last place of its type."""
+    """Meanwhile what the layers of a model leave is more or less by the last place of its type."""
 
     def change(_layer: torch.nn.Module, _inputs: object, rows: torch.Tensor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
         signs = torch.randint(2, rows.shape, generator=generator).to(rows.device) * 2 - 1
-        return (rows.float() * (1 + signs * (torch.finfo(rows.dtype).eps / 2))).to(rows.dtype)
+        return (rows.float() * (1 + signs * torch.finfo(rows.dtype).eps)).to(rows.dtype)
 
     hooks = [layer.register_forward_hook(change) for layer in model.modules() if isinstance(layer, DecoderLayer)]
     try:
