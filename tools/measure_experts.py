@@ -1,8 +1,8 @@
 """From how many pairs of an expert on which way of its products is the quickest: `python -m tools.measure_experts
 [LAYER ...]`.
 
-Layers of Qwen3-30B-A3B, OLMoE and Mixtral in bfloat16, in every way there is on a GPU, for numbers of tokens that
-give each expert so many pairs on average; and the same with weights in few bits. What
+Layers of Qwen3-30B-A3B, OLMoE and Mixtral in bfloat16, in every way there is on a GPU, for a few tokens and for as
+many as give each expert so many pairs on average; and the same with weights in few bits. What
 `pagedchat/ops/experts/expert_plan.py` and `few_bits_tiles.py` choose by; changes nothing.
 """
 
@@ -21,6 +21,7 @@ _LAYERS = {
     "OLMoE": (2048, 1024, 64, 8),
     "Mixtral-8x7B": (4096, 14336, 8, 2),
 }
+_FEW_TOKENS = (1, 2, 4, 8)
 _AVERAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _REGISTERS = 16
 """Pairs on average, up to which weights in registers are measured, and beyond which warpgroups are."""
@@ -31,22 +32,24 @@ def main(names: list[str]) -> int:
     layers = {name: layer for name, layer in _LAYERS.items() if name in (names or _LAYERS)}
     with torch.inference_mode():
         for name, layer in layers.items():
-            for average in _AVERAGES:
-                num_tokens = average * layer[2] // layer[3]
+            _, _, num_experts, per_token = layer
+            enough = [average * num_experts // per_token for average in _AVERAGES]
+            for num_tokens in [*(few for few in _FEW_TOKENS if few < enough[0]), *enough]:
+                average = num_tokens * per_token / num_experts
                 shape = ExpertsShape(num_tokens, *layer)
                 for kind in ("16 bits", *IN_FEW_BITS):
                     times = _times(shape, average) if kind == "16 bits" else _few_bits_times(shape, kind)
                     best = min(times, key=times.__getitem__)
                     shown = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
                     print(
-                        f"{name}, {kind}, {num_tokens} tokens, {average} pairs of an expert, us: {shown}; {best}",
+                        f"{name}, {kind}, {num_tokens} tokens, {average:g} pairs of an expert, us: {shown}; {best}",
                         flush=True,
                     )
                     torch.cuda.empty_cache()
     return 0
 
 
-def _times(shape: ExpertsShape, average: int) -> dict[str, float]:
+def _times(shape: ExpertsShape, average: float) -> dict[str, float]:
     """Microseconds by way."""
     plans = [ExpertPlan("tiles", rows) for rows in (32, 64, 128)]
     if average <= _REGISTERS:

@@ -407,7 +407,8 @@ def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[
 def test_mixtures_go_through_one_kernel_where_no_company_may_change_a_reply(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, "qwen3_moe_128")
     config = folder / "config.json"
-    config.write_text(config.read_text().replace('"float32"', '"bfloat16"'))
+    values = json.loads(config.read_text()) | {"moe_intermediate_size": 1024, "dtype": "bfloat16"}
+    config.write_text(json.dumps(values))
     for exact, wanted in ((False, {"expert_linear", "expert_tiles"}), (True, {"expert_tiles"})):
         report = look_at_model(str(folder), KNOWN_GPUS["sm_90"], batch_invariant=exact)
         assert report.uncaptured == ""

@@ -24,6 +24,10 @@ IN_REGISTERS = ((1, 8),)
 276 us and tiles of 32 took 259 (Qwen3-30B-A3B's shape; Mixtral's 696 and 628), at 1 pair 199 and 189 (526 and 532).
 All figures here are in bfloat16 on one H200, see docs/figures.md. Tiles of 16 and 32 pairs in registers were never
 the quickest."""
+_NARROW, _MOST_OF_NARROW = 1024, 0.1
+"""The same of experts that are narrower in the middle: with 768 (Qwen3-30B-A3B) one token took 27 us in registers
+and 30 in tiles of 32, two 54 and 51, eight 148 and 135; with 1,024 (OLMoE) two 55 and 60, four 98 and 112; with
+14,336 (Mixtral) two 288 and 349."""
 FEWEST_TILED, FEWEST_TILED_ROWS = 24, 32
 """The same for tiles of so many: at 16 pairs 306 us, where tiles of 64 took 319 (701 and 737), at 32 pairs 348 and
 335 (839 and 757)."""
@@ -138,7 +142,8 @@ def plan_experts(
         return ExpertPlan("cuda cores", LOOP_ROWS)
     average = num_pairs / num_experts
     for most, rows in IN_REGISTERS:
-        if not batch_invariant and average <= most and _fits_registers(hidden, width, rows):
+        limit = min(most, _MOST_OF_NARROW) if width < _NARROW else most
+        if not batch_invariant and average <= limit and _fits_registers(hidden, width, rows):
             return ExpertPlan("registers", rows)
     if average <= FEWEST_TILED:
         return ExpertPlan("tiles", FEWEST_TILED_ROWS)
