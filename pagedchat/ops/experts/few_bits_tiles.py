@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import cache
 
-from pagedchat.jit.kernel_file import Constants
-from pagedchat.ops.quantized.few_bits_plan import KEPT_BYTES, NUM_THREADS, objection_to_form, stage_bytes
-from pagedchat.ops.quantized.weight_form import NUMBERS, Kind, WeightForm
+from pagedchat.ops.quantized.few_bits_plan import KEPT_BYTES, FewBitsVariant, objection_to_form, stage_bytes
+from pagedchat.ops.quantized.weight_form import Kind, WeightForm
 
 _UP_TO = ((2, 8), (8, 16), (32, 32))
 """Pairs that an expert has on average, up to which tiles have so many: see docs/figures.md."""
@@ -24,50 +23,16 @@ _FEW_PAIRS, _OF_FEW_PAIRS, _BLOCKS = 8, {"int4": 3}, 2
 us and not 119 (one token of Mixtral-8x7B), and 19 and not 24 (Qwen3-30B-A3B)."""
 _MOST_STAGES, _FEWEST_STAGES = 6, 2
 _STATIC_BYTES = 1024
-_WARP_ROWS = 64
-"""Rows of a weight, for each row tile of a warp."""
 
 
-@dataclass(frozen=True, slots=True)
-class FewBitsTiles:
-    """A variant of kernels/experts/expert_few_bits.cu."""
-
-    kind: Kind
-    """Not whole."""
-    tile_rows: int
-    """Pairs of a tile."""
-    row_tiles: int
-    """16 rows of the weight each, of a warp."""
-    per_multiprocessor: int
-    """Thread blocks that run there at the same time."""
-    stages: int
-    """Chunks in shared memory at a time."""
-
-    @property
-    def constants(self) -> Constants:
-        """For the compiler, besides what the product itself is and the kind of its scales."""
-        return {
-            "WEIGHT_KIND": NUMBERS[self.kind],
-            "TOKENS": self.tile_rows,
-            "ROW_TILES": self.row_tiles,
-            "STAGES": self.stages,
-            "BLOCKS": self.per_multiprocessor,
-        }
-
-    @property
-    def num_threads(self) -> int:
-        """Of a thread block."""
-        return NUM_THREADS
-
-    @property
-    def weight_rows(self) -> int:
-        """Of a thread block."""
-        return _WARP_ROWS * self.row_tiles
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewBitsTiles(FewBitsVariant):
+    """A variant of kernels/experts/expert_few_bits.cu, whose tiles have `tokens` pairs each."""
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic."""
-        stage, sums = stage_bytes(self.kind, False, self.tile_rows, self.row_tiles)
+        """Dynamic; sums meet where the ring was."""
+        stage, sums = stage_bytes(self.kind, False, self.tokens, self.row_tiles)
         return max(self.stages * stage, sums)
 
 
@@ -86,7 +51,9 @@ def plan_tiles_of(kind: Kind, tile_rows: int, shared_limit: int) -> FewBitsTiles
         shared_limit: bytes of shared memory that a thread block can have.
     """
     blocks = _OF_FEW_PAIRS.get(kind, _BLOCKS) if tile_rows <= _FEW_PAIRS else _BLOCKS
-    wanted = FewBitsTiles(kind, tile_rows, _ROW_TILES, blocks, _FEWEST_STAGES)
+    wanted = FewBitsTiles(
+        kind=kind, tokens=tile_rows, row_tiles=_ROW_TILES, per_multiprocessor=blocks, stages=_FEWEST_STAGES
+    )
     for tiles in (wanted, replace(wanted, per_multiprocessor=1)):
         stage, sums = stage_bytes(kind, False, tile_rows, _ROW_TILES)
         room = (shared_limit + KEPT_BYTES) // tiles.per_multiprocessor - KEPT_BYTES - _STATIC_BYTES

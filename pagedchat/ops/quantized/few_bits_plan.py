@@ -40,14 +40,12 @@ _ROWS_OF_TWO_BLOCKS, _ROWS_OF_LARGE_TILES = 32, 8
 """Of the input, up to which two thread blocks have room on a multiprocessor, with tiles of 128 rows and of 256."""
 
 
-@dataclass(frozen=True, slots=True)
-class FewBitsPlan:
-    """A launch's variant and grid."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewBitsVariant:
+    """Of a kernel with a tile of weights in few bits and a ring of their chunks."""
 
     kind: Kind
     """Not whole."""
-    warpgroups: bool
-    """Whether by Hopper's products of warpgroups."""
     tokens: int
     """Rows of the input, padding included."""
     row_tiles: int
@@ -56,8 +54,6 @@ class FewBitsPlan:
     """Thread blocks that run there at the same time."""
     stages: int
     """Chunks in shared memory at a time."""
-    num_blocks: int
-    """Thread blocks of the launch."""
 
     @property
     def constants(self) -> Constants:
@@ -76,6 +72,21 @@ class FewBitsPlan:
         return NUM_THREADS
 
     @property
+    def weight_rows(self) -> int:
+        """Of a tile."""
+        return self.row_tiles * _TILE_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FewBitsPlan(FewBitsVariant):
+    """A launch's variant and grid."""
+
+    warpgroups: bool
+    """Whether by Hopper's products of warpgroups."""
+    num_blocks: int
+    """Thread blocks of the launch."""
+
+    @property
     def shared_bytes(self) -> int:
         """Of a thread block: the size of `Shared`."""
         stage, others = stage_bytes(self.kind, self.warpgroups, self.tokens, self.row_tiles)
@@ -89,7 +100,7 @@ class FewBitsPlan:
     @property
     def left_sums(self) -> int:
         """Floats that thread blocks leave for each other."""
-        return self.num_blocks * self.tokens * self.row_tiles * _TILE_ROWS
+        return self.num_blocks * self.tokens * self.weight_rows
 
 
 def objection_to_form(form: WeightForm, in_features: int) -> str:
@@ -169,7 +180,15 @@ def cut_as(
         tiles * min(chunks, tile.most_parts * tile.per_multiprocessor),
         num_multiprocessors * tile.per_multiprocessor,
     )
-    return FewBitsPlan(kind, tile.warpgroups, tokens, tile.row_tiles, tile.per_multiprocessor, stages, num_blocks)
+    return FewBitsPlan(
+        kind=kind,
+        tokens=tokens,
+        row_tiles=tile.row_tiles,
+        per_multiprocessor=tile.per_multiprocessor,
+        stages=stages,
+        warpgroups=tile.warpgroups,
+        num_blocks=num_blocks,
+    )
 
 
 def most_rows(in_features: int, out_features: int, num_multiprocessors: int) -> int:
