@@ -47,7 +47,11 @@ def expert_cases() -> list[bool]:
                 t[0], t[1], Experts(t[2], t[3]), per_token=PER_TOKEN, renormalised=False,
                 shared=t[4], shared_logits=t[5],
             )  # fmt: skip
-            return [mixed]
+            added = mix_experts(
+                t[0], t[1] + 0, Experts(t[2], t[3]), per_token=PER_TOKEN, renormalised=False,
+                residual=t[4].clone(), overlap=True,
+            )  # fmt: skip
+            return [mixed, added]
 
         rows, shared = random_tensor(num_tokens, HIDDEN), random_tensor(num_tokens, HIDDEN)
         tensors = [rows, logits[:num_tokens], into, out, shared, random_tensor(num_tokens, 1)]

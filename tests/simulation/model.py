@@ -4,6 +4,8 @@ symbols.
 """
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache, reduce
 
 import torch
@@ -16,12 +18,14 @@ from pagedchat.engine.limits import EngineLimits
 from pagedchat.engine.output import BlockOp, ScheduledSequence
 from pagedchat.events import EngineReady
 from pagedchat.ops.cache.byte_kinds import CacheKind
-from pagedchat.ops.cpu.kernels import cpu_kernels
+from pagedchat.ops.cpu.kernels import CpuKernels, cpu_kernels
 from pagedchat.ops.cpu.linear import FEW_ROWS, CpuLinear
 from pagedchat.ops.quantized.quantize import quantize
 from tests.engine.groups.beam_model import ChoosingRunner
 from tests.engine.kv_simulator import KVSimulator, fingerprint, reply_of
 from tests.fakes import CHAT_TEMPLATE, EOS, byte_tokenizer
+from tests.ops.cpu.mixture_case import mixed, tables
+from tests.ops.experts.mixture_case import make_mixture
 from tests.service.fake_engine import ready_info
 from tests.simulation.byte_pages import BytePages
 
@@ -53,9 +57,22 @@ def choose(state: int) -> int:
     return tokens[(state >> 7) % len(tokens)]
 
 
-FORMATS = ("float32", "bfloat16", "int8", "int4")
-"""Of the weights that kernels choose by."""
+FORMATS = ("float32", "bfloat16", "int8", "int4", "experts")
+"""Of the weights that kernels choose by; rows of the last one go through a mixture of experts before."""
 _WIDTH = 64
+
+
+class _Experts:
+    """A mixture of experts, in 4 bits."""
+
+    def __init__(self, kernels: CpuKernels) -> None:
+        self._kernels = kernels
+        self._like = make_mixture(1, num_experts=7, per_token=3, hidden=_WIDTH, width=32)
+        self._mixture, _ = tables(kernels, self._like, bits=4)
+        self._router = CpuLinear(torch.randn(7, _WIDTH, generator=torch.Generator().manual_seed(6)))
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return mixed(self._kernels, self._mixture, replace(self._like, rows=rows, logits=self._router(rows)))
 
 
 class KernelLetters:
@@ -69,10 +86,12 @@ class KernelLetters:
     def __init__(self, form: str) -> None:
         source = torch.Generator().manual_seed(5)
         weight = torch.randn(len(_alphabet()), _WIDTH, generator=source)
+        kernels = cpu_kernels()
+        self._experts = _Experts(kernels) if form == "experts" and kernels is not None else None
         if form in ("int8", "int4"):
             self._multiply = CpuLinear(quantize(weight, int(form[3]), 32))
         else:
-            self._multiply = CpuLinear(weight.to(getattr(torch, form)))
+            self._multiply = CpuLinear(weight if form == "experts" else weight.to(getattr(torch, form)))
 
     def __call__(self, prefixes: list[int]) -> list[int]:
         """A token for each."""
@@ -81,7 +100,10 @@ class KernelLetters:
         ]
         tokens = _alphabet()
         # More rows than kernels take go to a library, which may add in another order.
-        parts = [self._multiply(part) for part in torch.tensor(rows).split(FEW_ROWS)]
+        inputs: Iterable[torch.Tensor] = torch.tensor(rows).split(FEW_ROWS)
+        if self._experts is not None:
+            inputs = map(self._experts, inputs)
+        parts = [self._multiply(part) for part in inputs]
         return [tokens[place] for part in parts for place in part.argmax(dim=1).tolist()]
 
 
