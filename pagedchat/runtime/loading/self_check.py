@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from math import isnan, nan
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -147,17 +148,17 @@ class SelfCheck:
 
     def _eager_error(self) -> tuple[float, float]:
         """How far the eager road is off, and how far it may be."""
-        return self._error_of_some(self._eager_error_of)
+        return self._error_in_the_middle(self._eager_error_of)
 
-    def _error_of_some(self, error_of: Callable[[int], tuple[float, float]]) -> tuple[float, float]:
-        """Of one text, if it is off by no more than it may be, or tokens have no experts. Else what
-        several are off by but for luck: by rounding a token has another expert now and then, which is nobody's
-        mistake, and all that follows is off. What is wrong is off in every text."""
+    def _error_in_the_middle(self, error_of: Callable[[int], tuple[float, float]]) -> tuple[float, float]:
+        """Of one text, if it is off by no more than it may be, or tokens have no experts. Else that in the middle
+        of several: by rounding a token has another expert now and then, which is nobody's mistake, and all that
+        follows is off. What is wrong is off in every text."""
         error, room = error_of(0)
         if error <= room or not self._mixes:
             return error, room
-        errors = [error, *(error_of(number)[0] for number in range(1, _TEXTS))]
-        return _of_all(errors), max(room, self._room_of_experts(_SHORT))
+        error = _middle([error, *(error_of(number)[0] for number in range(1, _TEXTS))])
+        return error, room if error <= room else max(room, self._room_of_experts(_SHORT))
 
     def _eager_error_of(self, number: int) -> tuple[float, float]:
         text = self._text(_SHORT, number)
@@ -180,7 +181,7 @@ class SelfCheck:
     @torch.inference_mode()
     def allows_whole_steps(self) -> bool:
         """Whether decodes on a CPU are right, each of them one call into compiled code; if not, the log says so."""
-        error, room = self._error_of_some(self._step_error_of)
+        error, room = self._error_in_the_middle(self._step_error_of)
         if error <= room:
             return True
         self._has_slower("Steps", _WHOLE_STEPS, error)
@@ -214,12 +215,12 @@ class SelfCheck:
 
     @property
     def _mixes(self) -> bool:
-        """Whether tokens have experts, and by rounding another one now and then: see `_error_of_some`."""
+        """Whether tokens have experts, and by rounding another one now and then: see `_error_in_the_middle`."""
         return any(isinstance(module, SparseMlp) for module in self._runner.model.modules())
 
     def _room_of_experts(self, length: int) -> float:
         """How far logits may be off since rounding gives tokens other experts: as far as the model's own are where
-        the rows between its layers are rounded otherwise, in the worst of several texts."""
+        what its layers and its routers say is rounded otherwise, in the worst of several texts."""
         errors = []
         for number in range(_TEXTS):
             text = self._text(length, number)
@@ -278,7 +279,7 @@ class SelfCheck:
         tried, room = self._errors_of_decodes(decodes, 0), self._room_of_captured
         if self._mixes and any(not error <= room for error, _ in tried):
             others = [tried, *(self._errors_of_decodes(decodes, number) for number in range(1, _TEXTS))]
-            tried = [(_of_all([error for error, _ in kind]), kind[0][1]) for kind in zip(*others, strict=False)]
+            tried = [(_middle([error for error, _ in kind]), kind[0][1]) for kind in zip(*others, strict=False)]
             room = max(room, self._room_of_experts(_SHORT))
         return next(((begun, error) for error, begun in tried if not error <= room), None)
 
@@ -304,7 +305,7 @@ class SelfCheck:
         """How far captured prefills are off; None where they are right, or there is nothing to try."""
         error, room = self._error_of_prefill(prefills, 0), self._room_of_captured
         if self._mixes and not error <= room:
-            error = _of_all([error, *(self._error_of_prefill(prefills, number) for number in range(1, _TEXTS))])
+            error = _middle([error, *(self._error_of_prefill(prefills, number) for number in range(1, _TEXTS))])
             room = max(room, self._room_of_experts(_LONG))
         return None if error <= room else error
 
@@ -347,21 +348,24 @@ class SelfCheck:
         return float((logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9))
 
 
-def _of_all(errors: list[float]) -> float:
-    """By how much several texts are off, but for luck: all but one by so much or more. NaN where there is one."""
-    return nan if any(map(isnan, errors)) else sorted(errors)[:2][-1]
+def _middle(errors: list[float]) -> float:
+    """NaN where there is one."""
+    return nan if any(map(isnan, errors)) else median(errors)
 
 
 @contextmanager
 def rounded_otherwise(model: torch.nn.Module) -> Iterator[None]:
-    """Meanwhile what the layers of a model leave is more or less by the last place of its type."""
+    """Meanwhile what the layers of a model leave, and what its routers say, is more or less by the last place of
+    its type."""
 
-    def change(_layer: torch.nn.Module, _inputs: object, rows: torch.Tensor) -> torch.Tensor:
+    def change(_module: torch.nn.Module, _inputs: object, rows: torch.Tensor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
         signs = torch.randint(2, rows.shape, generator=generator).to(rows.device) * 2 - 1
         return (rows.float() * (1 + signs * torch.finfo(rows.dtype).eps)).to(rows.dtype)
 
-    hooks = [layer.register_forward_hook(change) for layer in model.modules() if isinstance(layer, DecoderLayer)]
+    changed = [module for module in model.modules() if isinstance(module, DecoderLayer)]
+    routers = [module.router for module in model.modules() if isinstance(module, SparseMlp)]
+    hooks = [module.register_forward_hook(change) for module in (*changed, *routers)]
     try:
         yield
     finally:

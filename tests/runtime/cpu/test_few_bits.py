@@ -155,6 +155,7 @@ def checked(
         return errors[len(tried) - 1]
 
     monkeypatch.setattr(check, "_error", error)
+    monkeypatch.setattr(check, "_room_of_experts", lambda _: 0.0)
     return check, tried
 
 

@@ -188,12 +188,12 @@ def test_experts_that_rounding_changes_are_nobodys_mistake() -> None:
 
 
 @pytest.mark.parametrize(("error", "is_right"), [(0.3, True), (0.45, False), (nan, False)])
-def test_of_a_mixture_what_all_texts_but_one_are_off_by_counts(
+def test_of_a_mixture_the_text_in_the_middle_counts(
     error: float, is_right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured = mixing_runner()
     check, begun = check_of(captured), cast(BegunDecodes, None)
-    errors = [[(2.0, begun)], [(error, begun)], [(0.0, begun)], [(error, begun)], [(3.0, begun)]]
+    errors = [[(2.0, begun)], [(error, begun)], [(0.0, begun)], [(error, begun)], [(0.01, begun)]]
     monkeypatch.setattr(check, "_room_of_experts", lambda _: 0.4)
     monkeypatch.setattr(check, "_errors_of_decodes", lambda _, number: errors[number])
     assert (check._wrong_decode(cast(DecodeSteps, None)) is None) == is_right
