@@ -79,8 +79,9 @@ def _is_biased(model: ModelTensors) -> bool:
     """Whether the products that a layer adds to its residual stream have biases: a library has no room for one in
     an epilogue that adds.
     """
-    feeds = ((layer.out, None if isinstance(layer.feed, Mixture) else layer.down) for layer in model.layers)
-    return any(product is not None and product.bias is not None for feed in feeds for product in feed)
+    ends = [layer.out for layer in model.layers]
+    ends += [layer.down for layer in model.layers if not isinstance(layer.feed, Mixture)]
+    return any(product.bias is not None for product in ends)
 
 
 def _has_few_bits(model: ModelTensors) -> bool:
