@@ -20,8 +20,8 @@ class FusedStep:
 
     There are six where queries and keys are normed or bounded, or the cache is of bytes: in the kernel that makes
     them no thread block has a whole head. Where norms stand behind the halves of a layer, there are seven or eight:
-    adding is a launch of its own then. Values whose weights have another form have one as well. A mixture of experts
-    has six in the place of two: norm, router, routes, both products, and their sum.
+    adding is a launch of its own then. Values whose weights have another form have one as well. A mixture of
+    experts has six in the place of two: norm, router, routes, both products, and their sum.
 
     Args:
         model: its tensors.
