@@ -9,29 +9,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Meter
-from pagedchat.bench.engine.shapes import LONG_PROMPT, SHAPES, STEPS
+from pagedchat.bench.engine.shapes import LONG_PROMPT, MIXTURE, MIXTURES, SHAPES, STEPS
 from pagedchat.bench.engine.workloads import Prompts
 from pagedchat.bench.random_checkpoint import write_checkpoint
 
-_MIXTURE = "qwen3-30b-a3b-4-layers"
-_SHAPES: dict[str, dict[str, Any]] = {
-    **SHAPES,
-    _MIXTURE: {
-        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
-        "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 4,
-        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128,
-        "num_experts_per_tok": 8, "norm_topk_prob": True, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6, "tie_word_embeddings": False,
-    },
-}  # fmt: skip
-_USUAL = ("qwen2.5-0.5b", "llama-3.2-1b", _MIXTURE)
+_SHAPES = SHAPES | MIXTURES
+_USUAL = ("qwen2.5-0.5b", "llama-3.2-1b", MIXTURE)
 _ROWS = ("step_1_ms", "step_8_ms", "step_64_ms")
 _REPEATS = 3
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system; the file's own folder is a private one in it

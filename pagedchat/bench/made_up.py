@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pagedchat.bench.engine.shapes import SHAPES
+from pagedchat.bench.engine.shapes import MIXTURES, SHAPES
 from pagedchat.bench.random_checkpoint import OPT_125M, write_byte_tokenizer, write_checkpoint
 
 _WORDS = "{}'s shape, random weights"
@@ -23,7 +23,7 @@ def given_or_made_up(
     Args:
         model: what was asked for.
         say: told of progress.
-        shape: what is made otherwise, of `SHAPES`; None: opt-125m's.
+        shape: what is made otherwise, of `SHAPES` or `MIXTURES`; None: opt-125m's.
         device: where weights are drawn; the GPU is not to be touched before it has to be, and is quicker.
     """
     if model is not None:
@@ -31,7 +31,7 @@ def given_or_made_up(
         return
     with tempfile.TemporaryDirectory(prefix="pagedchat-bench-") as name:
         say(f"writing a checkpoint of {model_words(None, shape)}")
-        made = OPT_125M if shape is None else SHAPES[shape]
+        made = OPT_125M if shape is None else (SHAPES | MIXTURES)[shape]
         write_checkpoint(Path(name), made, torch.float16, torch.device(device))
         write_byte_tokenizer(Path(name))
         yield name

@@ -8,10 +8,10 @@ import torch
 
 from pagedchat.api.llm import LLM
 from pagedchat.bench.engine import measure_shapes
-from pagedchat.bench.engine.arguments import SHAPE_NAMES
+from pagedchat.bench.engine.arguments import MIXTURE_NAMES, SHAPE_NAMES
 from pagedchat.bench.engine.engines import OurEngine
 from pagedchat.bench.engine.measures import Meter
-from pagedchat.bench.engine.shapes import SHAPES, STEPS, CrowdWork, bytes_read
+from pagedchat.bench.engine.shapes import MIXTURES, SHAPES, STEPS, CrowdWork, bytes_read
 from pagedchat.bench.engine.workloads import SHAPE_ROWS, DecodeWork, Prompts
 from pagedchat.bench.random_checkpoint import write_checkpoint
 from tests.bench.engine_fakes import TINY_LLAMA, FakeEngine
@@ -51,6 +51,7 @@ def test_a_step_is_what_a_call_takes_beyond_its_first_tokens() -> None:
 
 def test_names_are_those_of_the_shapes_and_every_row_is_known() -> None:
     assert tuple(SHAPES) == SHAPE_NAMES
+    assert tuple(MIXTURES) == MIXTURE_NAMES
     assert STEPS.keys() <= SHAPE_ROWS.keys()
 
 

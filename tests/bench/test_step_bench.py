@@ -10,7 +10,7 @@ from pagedchat.bench.step import measure
 from pagedchat.bench.step.host import HostTimes, TimedStep, read_host
 from pagedchat.bench.step.kinds import OTHERS, kind_of
 from pagedchat.bench.step.measure import StepBench, StepFigure, _model_of
-from pagedchat.bench.step.products import DOWN, HEAD, OUT, QKV, UP, places_of, product_bytes
+from pagedchat.bench.step.products import DOWN, HEAD, OUT, QKV, ROUTER, UP, places_of, product_bytes
 from pagedchat.bench.step.report import gpu_table, host_table, products_table
 from pagedchat.bench.step.trace import Kernel, read_steps
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
@@ -19,7 +19,7 @@ from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
 from tests.bench.engine_fakes import TINY_OPT
-from tests.runtime.graphs.case import make_runner, tiny_model
+from tests.runtime.graphs.case import VOCAB_SIZE, make_runner, tiny_model
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,10 @@ from tests.runtime.graphs.case import make_runner, tiny_model
         ("streamed_linear", "products"),
         ("streamed_qkv", "products"),
         ("wide_gates", "products"),
+        ("expert_linear", "experts"),
+        ("expert_few_bits", "experts"),
+        ("route_few", "experts"),
+        ("sum_experts", "experts"),
         ("streamed_layers", "whole layers"),
         ("streamed_vocabulary", "next token"),
         ("reshape_and_cache", "cache writes and slots"),
@@ -93,6 +97,23 @@ def test_products_are_known_by_their_place() -> None:
     assert places_of([*LAYER, *LAYER, "nvjet_tst_head"], 2)[-1] == HEAD
 
 
+def test_products_of_a_mixture_have_its_router_among_them() -> None:
+    layer = [
+        "streamed_linear",
+        "heads_to_cache",
+        "decode_split",
+        "streamed_linear",
+        "add_norm",
+        "small_batch_linear",
+    ]
+    experts = ["route_few", "expert_linear", "expert_linear", "sum_experts"]
+    order = QKV, OUT, ROUTER
+    places = places_of(["embed_tokens", *layer, *experts, *layer, *experts, "streamed_vocabulary"], 2, order)
+    one = [QKV, "", "", OUT, "", ROUTER, *[""] * 4]
+    assert places == ["", *one, *one, HEAD]
+    assert places_of([*layer, *experts, "streamed_vocabulary"], 1) == []
+
+
 @pytest.mark.parametrize("names", [LAYER, [*LAYER, *LAYER, "nvjet"], ["streamed_layers", "nvjet"], []])
 def test_steps_in_another_order_have_no_products(names: list[str]) -> None:
     assert places_of(names, 1 if names != LAYER else 2) == []
@@ -130,6 +151,13 @@ def test_bytes_of_a_models_products(tmp_path: Path) -> None:
         DOWN: 4 * layers * width * middle, HEAD: 4 * TINY_OPT["vocab_size"] * width,
     }  # fmt: skip
     assert product_bytes(torch.nn.Linear(2, 2)) == {}
+    width, heads = 256, 4 * 64 + 2 * 2 * 64
+    assert product_bytes(tiny_model("few_experts", "cpu", torch.float32)) == {
+        QKV: 4 * 2 * heads * width, OUT: 4 * 2 * 4 * 64 * width, ROUTER: 4 * 2 * 8 * width,
+        HEAD: 4 * VOCAB_SIZE * width,
+    }  # fmt: skip
+    for family in ("many_experts", "all_experts"):  # not in every layer; one that all tokens share
+        assert product_bytes(tiny_model(family, "cpu", torch.float32)) == {}
 
 
 def test_the_model_of_a_captured_runner_is_found() -> None:

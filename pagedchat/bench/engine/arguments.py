@@ -8,6 +8,8 @@ SECTIONS = ("start", "stutter", "decode", "first", "prefix", "beams", "client", 
 CPU_SECTIONS = ("stutter", "beams", "client")
 """Those that can be asked for by name on a CPU."""
 SHAPE_NAMES = ("qwen2.5-0.5b", "llama-3.2-1b", "qwen3-1.7b", "llama-3.1-8b")
+MIXTURE_NAMES = ("qwen3-30b-a3b-4-layers",)
+"""Of mixtures of experts, for `bench step` alone."""
 PEERS = ("transformers",)
 REPEATS = {"cpu": 3, "cuda": 5}
 """Runs of each row by device, if nothing is said."""

@@ -28,6 +28,17 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Config.json by name; weights are drawn at random."""
+MIXTURE = "qwen3-30b-a3b-4-layers"
+MIXTURES: dict[str, dict[str, Any]] = {
+    MIXTURE: {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+        "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 4,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128,
+        "num_experts_per_tok": 8, "norm_topk_prob": True, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+"""The same of mixtures of experts, few of whose layers say what all do: a step at a time, no crowds."""
 
 STEPS = {
     "step_1_ms": DecodeWork(num_chats=1, prompt_tokens=32, new_tokens=256),

@@ -2,7 +2,7 @@
 
 import argparse
 
-from pagedchat.bench.engine.arguments import SHAPE_NAMES
+from pagedchat.bench.engine.arguments import MIXTURE_NAMES, SHAPE_NAMES
 from pagedchat.bench.readers import count, counts, new_file
 
 STEP_HELP = "where the time of a decode step goes, by kernel on the GPU and by phase on the host; needs a GPU"
@@ -12,7 +12,9 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
     """Which model, how many chats, how many steps."""
     parser.add_argument("--model", metavar="DIR", help="a checkpoint (an opt-125m shape with random weights)")
     parser.add_argument(
-        "--shape", choices=SHAPE_NAMES, help="without --model: another shape, with random weights, to be measured"
+        "--shape",
+        choices=(*SHAPE_NAMES, *MIXTURE_NAMES),
+        help="without --model: another shape, with random weights, to be measured",
     )
     parser.add_argument("--dtype", default="float16", metavar="NAME", help="float16, bfloat16 or float32 (float16)")
     parser.add_argument("--quantize", default="none", metavar="FORM", help="weights in int8, int4 or fp8 (none)")

@@ -6,6 +6,7 @@ _KINDS = (
     ("sums over ranks", r"reduce_add_norm|nccl"),
     ("attention", r"attention|decode_s(plit|imt|hared)|prefill_|merge_attn|flash|fmha"),
     ("whole layers", r"decode_chain|persistent_decode|streamed_layers"),
+    ("experts", r"expert|route_|group_pairs"),
     ("products", r"qkv_to_cache|streamed_qkv|wide_gates|few_bits"),
     ("next token", r"argmax|sample|logits|advance|next_token|streamed_vocabulary|topk|sort"),
     ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
@@ -15,7 +16,7 @@ _KINDS = (
     ("copies", r"memcpy|memset|copy"),
 )
 """Kind and what a name of it contains; the first that fits counts: of two words, the rarer."""
-WORK = frozenset({"attention", "whole layers", "products"})
+WORK = frozenset({"attention", "whole layers", "experts", "products"})
 """Kinds that only a model's forward pass has."""
 OTHERS = "everything else (element by element)"
 

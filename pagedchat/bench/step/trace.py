@@ -77,7 +77,8 @@ def read_steps(
     Args:
         kernels: of all streams, in any order.
         num_steps: that were run.
-        weights: bytes of each product's weights; None: products are not told apart.
+        weights: bytes of each product's weights, in the order of a layer, the head last; None: products are not
+            told apart.
         num_layers: of the model.
     """
     ordered = sorted(kernels, key=lambda kernel: kernel.start)
@@ -85,10 +86,10 @@ def read_steps(
     if not 2 <= len(firsts) <= num_steps + 1:
         return None
     begin, last = firsts[0], firsts[-1]  # the last step serves as the end of the one before
-    sums = _Sums(ordered[begin].start)
+    sums, order = _Sums(ordered[begin].start), list(weights or ())[:-1]
     for start, stop in pairwise(firsts):
         step = ordered[start:stop]
-        places = places_of([kernel.name for kernel in step], num_layers) if weights else []
+        places = places_of([kernel.name for kernel in step], num_layers, order) if weights else []
         for number, kernel in enumerate(step):
             sums.add(kernel, begins_step=number == 0, product=places[number] if places else "")
     sums.idle += sums.gap_before(ordered[last])
