@@ -60,6 +60,11 @@ def typed_name(repo: str, model: GgufNames, models: Sequence[GgufNames]) -> str:
     return f"{repo}/{model.files[0]}"
 
 
+def nearest_names(wanted: HubName, models: Sequence[GgufNames]) -> list[str]:
+    """Of a repository's models the `MOST_SHOWN` nearest to what was asked for, as they are to be typed."""
+    return _shown(wanted, models, models)
+
+
 def _meant(wanted: HubName, models: Sequence[GgufNames], loosely: bool) -> Sequence[GgufNames]:
     if wanted.file:
         return [model for model in models if wanted.file in model.files]

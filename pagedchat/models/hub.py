@@ -12,7 +12,7 @@ from pagedchat.errors import ModelError
 from pagedchat.gguf_names import gguf_models, part_name
 from pagedchat.hub_names import HubName, hub_name
 from pagedchat.models.checkpoint_files import GGUF, preferred_weights
-from pagedchat.models.gguf.hub_models import cached_gguf
+from pagedchat.models.gguf.hub_models import cached_gguf, cached_names
 
 if TYPE_CHECKING:
     from pagedchat.models.hub_download import Need
@@ -168,7 +168,10 @@ def _downloaded(wanted: HubName, report: Report, need: "Need") -> Path:
 
     try:
         return download(wanted, report, need)
-    except HubNotReachedError:
+    except HubNotReachedError as error:
         if (here := cached_gguf(wanted, loosely=True)) is not None:
             return here
+        if names := cached_names(wanted):
+            hint = f"Check the network, or take what is here: {', '.join(names)}."
+            raise HubNotReachedError(error.message, hint) from error
         raise

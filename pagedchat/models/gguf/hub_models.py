@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pagedchat.errors import ModelError
-from pagedchat.gguf_choice import find_gguf, ggufs_in, no_such_gguf
+from pagedchat.gguf_choice import find_gguf, ggufs_in, nearest_names, no_such_gguf
 from pagedchat.gguf_names import GgufNames
 from pagedchat.hub_cache import files_in, snapshot_of
 from pagedchat.hub_names import HubName
@@ -29,6 +29,13 @@ def cached_gguf(wanted: HubName, *, loosely: bool = False) -> Path | None:
         return None
     model = find_gguf(wanted, [model for model in ggufs_in(files) if model.is_whole], loosely=loosely)
     return snapshot / model.files[0] if model is not None else None
+
+
+def cached_names(wanted: HubName) -> list[str]:
+    """What is here of the same repository, as it is to be typed: the nearest GGUF models that are whole."""
+    snapshot = snapshot_of(wanted.repo)
+    models = ggufs_in(files_in(snapshot)) if snapshot is not None else []
+    return nearest_names(wanted, [model for model in models if model.is_whole])
 
 
 def gguf_on_hub(wanted: HubName, files: Collection[str]) -> GgufNames | None:

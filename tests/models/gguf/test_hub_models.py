@@ -112,6 +112,12 @@ def test_what_is_not_in_the_cache_without_a_network(cache: Path) -> None:
         for find in (find_model, find_tokenizer, find_config):
             error = refusal(find, name)
             assert error.message == f"{name} is not on this machine, and the model hub cannot be reached."
+            here = (
+                "take what is here: o/n:Q4_K_M."
+                if name[0] == "o"
+                else "give the folder of a checkpoint that you have."
+            )
+            assert error.hint == f"Check the network, or {here}"
 
 
 def test_a_piece_of_a_tag_is_enough_without_a_network(cache: Path) -> None:
