@@ -27,15 +27,14 @@ def cached_gguf(wanted: HubName, *, loosely: bool = False) -> Path | None:
     files = files_in(snapshot) if snapshot is not None else []
     if snapshot is None or _means_checkpoint(wanted, files):
         return None
-    model = find_gguf(wanted, [model for model in ggufs_in(files) if model.is_whole], loosely=loosely)
+    model = find_gguf(wanted, _whole(files), loosely=loosely)
     return snapshot / model.files[0] if model is not None else None
 
 
 def cached_names(wanted: HubName) -> list[str]:
     """What is here of the same repository, as it is to be typed: the nearest GGUF models that are whole."""
     snapshot = snapshot_of(wanted.repo)
-    models = ggufs_in(files_in(snapshot)) if snapshot is not None else []
-    return nearest_names(wanted, [model for model in models if model.is_whole])
+    return nearest_names(wanted, _whole(files_in(snapshot))) if snapshot is not None else []
 
 
 def gguf_on_hub(wanted: HubName, files: Collection[str]) -> GgufNames | None:
@@ -48,10 +47,9 @@ def gguf_on_hub(wanted: HubName, files: Collection[str]) -> GgufNames | None:
     Raises:
         ModelError: there is no such model, not all of it, or several can be meant.
     """
-    models = ggufs_in(files)
+    models, whole = ggufs_in(files), _whole(files)
     if _means_checkpoint(wanted, files) or not (models or wanted.is_gguf):
         return None
-    whole = [model for model in models if model.is_whole]
     found = find_gguf(wanted, whole)
     if found is not None:
         return found
@@ -66,6 +64,11 @@ def gguf_on_hub(wanted: HubName, files: Collection[str]) -> GgufNames | None:
             f"{wanted.repo} has no GGUF model.", f"It has a checkpoint, which is called {wanted.repo}."
         )
     raise no_such_gguf(wanted, whole)
+
+
+def _whole(files: Collection[str]) -> list[GgufNames]:
+    """The models of which all parts are among these."""
+    return [model for model in ggufs_in(files) if model.is_whole]
 
 
 def _means_checkpoint(wanted: HubName, files: Collection[str]) -> bool:

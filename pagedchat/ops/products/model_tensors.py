@@ -55,6 +55,11 @@ class FeedForward:
     down: Product
     """`[hidden, middle]`."""
 
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """Both."""
+        return self.up, self.down
+
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
@@ -77,7 +82,7 @@ class Mixture:
     @property
     def products(self) -> tuple[Product, ...]:
         """All but those of its experts."""
-        shared = () if self.shared is None else (self.shared.up, self.shared.down)
+        shared = () if self.shared is None else self.shared.products
         return self.router, *shared, *(() if self.shared_gate is None else (self.shared_gate,))
 
 
@@ -120,8 +125,7 @@ class LayerTensors:
     def products(self) -> tuple[Product, ...]:
         """All but those of experts, in their order; that of values by itself is the last."""
         values = () if self.values is None else (self.values,)
-        feed = self.feed.products if isinstance(self.feed, Mixture) else (self.feed.up, self.feed.down)
-        return self.qkv, self.out, *feed, *values
+        return self.qkv, self.out, *self.feed.products, *values
 
     @property
     def fed(self) -> FeedForward:

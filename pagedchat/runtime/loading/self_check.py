@@ -119,6 +119,8 @@ class SelfCheck:
         """Token ids are below it."""
         self._block_size = runner.backend.shape.block_size
         self._expected: dict[tuple[int, ...], torch.Tensor] = {}
+        self._rooms: dict[int, float] = {}
+        """What rounding takes of a mixture, by the length of its texts."""
         self._exact = exact
         self._eager: dict[int, torch.Tensor] = {}
         """Logits of texts on the eager road, each in one chunk; where they have to be exact."""
@@ -158,7 +160,7 @@ class SelfCheck:
         if error <= room or not self._mixes:
             return error, room
         error = _middle([error, *(error_of(number)[0] for number in range(1, _TEXTS))])
-        return error, room if error <= room else max(room, self._room_of_experts(_SHORT))
+        return error, self._widened(room, error, _SHORT)
 
     def _eager_error_of(self, number: int) -> tuple[float, float]:
         text = self._text(_SHORT, number)
@@ -218,16 +220,22 @@ class SelfCheck:
         """Whether tokens have experts, and by rounding another one now and then: see `_error_in_the_middle`."""
         return any(isinstance(module, SparseMlp) for module in self._runner.model.modules())
 
+    def _widened(self, room: float, error: float, length: int) -> float:
+        """The room for texts of this length; of a mixture that is off by more, what experts take, if it is more."""
+        return room if error <= room or not self._mixes else max(room, self._room_of_experts(length))
+
     def _room_of_experts(self, length: int) -> float:
         """How far logits may be off since rounding gives tokens other experts: as far as the model's own are where
         what its layers and its routers say is rounded otherwise, in the worst of several texts."""
-        errors = []
-        for number in range(_TEXTS):
-            text = self._text(length, number)
-            with rounded_otherwise(self._runner.model):
-                logits = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
-            errors.append(self._error(text, logits[None]))
-        return min(_MOST_OF_EXPERTS, max(errors))
+        if length not in self._rooms:
+            errors = []
+            for number in range(_TEXTS):
+                text = self._text(length, number)
+                with rounded_otherwise(self._runner.model):
+                    logits = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
+                errors.append(self._distance(text, logits))
+            self._rooms[length] = min(_MOST_OF_EXPERTS, max(errors))
+        return self._rooms[length]
 
     def _is_same_in_company(self) -> bool:
         """Whether the eager road says the same of a text in one chunk, in several and beside another text."""
@@ -280,8 +288,9 @@ class SelfCheck:
         if self._mixes and any(not error <= room for error, _ in tried):
             others = [tried, *(self._errors_of_decodes(decodes, number) for number in range(1, _TEXTS))]
             tried = [(_middle([error for error, _ in kind]), kind[0][1]) for kind in zip(*others, strict=False)]
-            room = max(room, self._room_of_experts(_SHORT))
-        return next(((begun, error) for error, begun in tried if not error <= room), None)
+        return next(
+            ((begun, error) for error, begun in tried if not error <= self._widened(room, error, _SHORT)), None
+        )
 
     def _errors_of_decodes(self, decodes: "DecodeSteps", number: int) -> "list[tuple[float, BegunDecodes]]":
         """How far those of the last token of a text are off; empty where there is nothing to try."""
@@ -306,8 +315,7 @@ class SelfCheck:
         error, room = self._error_of_prefill(prefills, 0), self._room_of_captured
         if self._mixes and not error <= room:
             error = _middle([error, *(self._error_of_prefill(prefills, number) for number in range(1, _TEXTS))])
-            room = max(room, self._room_of_experts(_LONG))
-        return None if error <= room else error
+        return None if error <= self._widened(room, error, _LONG) else error
 
     def _error_of_prefill(self, prefills: "PrefillSteps", number: int) -> float:
         """Of a text."""
@@ -338,14 +346,19 @@ class SelfCheck:
         return self._runner.forward(flatten([chunk], self._block_size, self._runner.device))
 
     def _error(self, text: Sequence, logits: torch.Tensor) -> float:
-        """Of the logits after the text, `[1, vocab_size]`, relative to the model's own; NaN where there is one."""
-        length, key = len(text), tuple(text.token_ids)
+        """Of the logits after the text, `[1, vocab_size]`, relative to the model's own; NaN where there is one, or
+        a bit is not that of the eager road where all have to be."""
+        if len(text) in self._eager and not torch.equal(logits[0], self._eager[len(text)]):
+            return float("nan")
+        return self._distance(text, logits[0])
+
+    def _distance(self, text: Sequence, logits: torch.Tensor) -> float:
+        """The same of `[vocab_size]`, whatever other roads say."""
+        key = tuple(text.token_ids)
         if key not in self._expected:
             self._expected[key] = logits_without_cache(self._runner.model, text.token_ids, self._runner.device)
         expected = self._expected[key]
-        if length in self._eager and not torch.equal(logits[0], self._eager[length]):
-            return float("nan")
-        return float((logits[0].float() - expected).norm() / expected.norm().clamp_min(1e-9))
+        return float((logits.float() - expected).norm() / expected.norm().clamp_min(1e-9))
 
 
 def _middle(errors: list[float]) -> float:

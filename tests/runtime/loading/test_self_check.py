@@ -201,6 +201,18 @@ def test_of_a_mixture_the_text_in_the_middle_counts(
     assert (check._wrong_prefill(cast(PrefillSteps, None)) is None) == is_right
 
 
+def test_what_rounding_takes_is_only_asked_for_where_the_middle_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    check, begun = check_of(mixing_runner()), cast(BegunDecodes, None)
+    errors = [2.0, 0.05, 0.0, 0.05, 3.0]
+    monkeypatch.setattr(check, "_room_of_experts", lambda _: pytest.fail("worked out for nothing"))
+    monkeypatch.setattr(check, "_errors_of_decodes", lambda _, number: [(errors[number], begun)])
+    monkeypatch.setattr(check, "_error_of_prefill", lambda _, number: errors[number])
+    monkeypatch.setattr(check, "_eager_error_of", lambda number: (errors[number], 0.1))
+    assert check._wrong_decode(cast(DecodeSteps, None)) is None
+    assert check._wrong_prefill(cast(PrefillSteps, None)) is None
+    assert check._eager_error() == (0.05, 0.1)
+
+
 @pytest.mark.parametrize("step", [FusedStep, MergedForward])
 def test_a_captured_mixture_that_is_off_is_found_out(
     step: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
