@@ -16,7 +16,7 @@ def work(*_, **__):
     try:
         print("at work", flush=True)
         while True:
-            time.sleep(60)
+            time.sleep(0.01)
     finally:
         print("in order", flush=True)
 
@@ -32,6 +32,9 @@ for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)
 """
 """Whoever runs the tests may ignore some, as under nohup, and a program inherits that."""
+
+
+# Work sleeps in short pieces: a signal that comes just before a long sleep is seen by Python only after it.
 
 
 def end(*, number: int, program: str = WORK) -> tuple[int, str, str]:
@@ -59,7 +62,8 @@ def work(*_, **__):
     while True:
         try:
             print("at work", flush=True)
-            time.sleep(60)
+            while True:
+                time.sleep(0.01)
         except KeyboardInterrupt:
             pass
 
