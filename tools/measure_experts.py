@@ -1,8 +1,8 @@
 """From how many pairs of an expert on which way of its products is the quickest: `python -m tools.measure_experts
 [LAYER ...]`.
 
-Layers of Qwen3-30B-A3B, OLMoE and Mixtral in bfloat16, in every way there is on a GPU, for a few tokens and for as
-many as give each expert so many pairs on average; and the same with weights in few bits. What
+Layers of Qwen3-30B-A3B, OLMoE, Qwen1.5-MoE, gpt-oss and Mixtral in bfloat16, in every way there is on a GPU, for a few
+tokens and for as many as give each expert so many pairs on average; and the same with weights in few bits. What
 `pagedchat/ops/experts/expert_plan.py` and `few_bits_tiles.py` choose by; changes nothing.
 """
 
@@ -19,6 +19,8 @@ from pagedchat.ops.experts.few_bits_tiles import TILE_ROWS
 _LAYERS = {
     "Qwen3-30B-A3B": (2048, 768, 128, 8),
     "OLMoE": (2048, 1024, 64, 8),
+    "Qwen1.5-MoE-A2.7B": (2048, 1408, 60, 4),
+    "gpt-oss-20b": (2880, 2880, 32, 4),
     "Mixtral-8x7B": (4096, 14336, 8, 2),
 }
 _FEW_TOKENS = (1, 2, 4, 8)

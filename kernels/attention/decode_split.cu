@@ -98,11 +98,12 @@ static_assert(!FETCHES_FIRST || PIPELINED, "a whole tile fits into the registers
 
 #define ASKS_AHEAD (FETCHES_FIRST && __CUDA_ARCH__ >= 900)
 #if ASKS_AHEAD
-// By a warp: a tile of old tokens, as far as the L2 cache.
-__device__ __forceinline__ void ask_for(const PagedContext& context, int tile) {
+// By a warp: a tile of old tokens that lies in `blocks`, as far as the L2 cache.
+template <typename Warp>
+__device__ __forceinline__ void ask_for(const PagedContext& context, const int (&blocks)[TILE_BLOCKS]) {
   const int lane = threadIdx.x % WARP_SIZE;
   if (lane >= 2 * TILE_BLOCKS) return;
-  const int64 block = __ldg(context.block_table + tile * TILE_BLOCKS + lane / 2);
+  const int64 block = Warp::block_of(blocks, lane / 2 * BLOCK_SIZE);
   prefetch_bulk(lane % 2 == 0 ? context.key_cache + block * context.key_stride
                               : context.value_cache + block * context.value_stride,
                 HEAD_SIZE * BLOCK_SIZE * sizeof(Cached));
@@ -166,6 +167,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #endif
   const int my_first = first_tile + split * split_tiles;
   warp.read_table(block_table, max_blocks_per_seq, my_first + warp_index);
+#if FETCHES_FIRST
+  if (READS_AHEAD) warp.read_ahead(block_table, max_blocks_per_seq, my_first + warp_index + NUM_WARPS);
+#endif
   const int my_end = min(my_first + split_tiles, end_tile);
   const int num_splits = max(1, ceil_div(end_tile - first_tile, split_tiles));
   const int64 head_offset = static_cast<int64>(kv_head) * HEAD_SIZE * BLOCK_SIZE;
@@ -188,7 +192,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS, MIN_THREAD_BLOCKS) dec
 #if ASKS_AHEAD
   // The memory has something to do until the query is there. Elsewhere it has enough, of thread blocks to come.
   const int second = warp_tile + NUM_WARPS;
-  if (asks_ahead && second < min(my_end, end_tile - 1)) ask_for(context, second);
+  if (asks_ahead && second < min(my_end, end_tile - 1)) {
+    if (!READS_AHEAD) warp.read_ahead(block_table, max_blocks_per_seq, second);
+    ask_for<decltype(warp)>(context, warp.later_blocks);
+  }
 #endif
 #endif
   let_next_kernel_start();

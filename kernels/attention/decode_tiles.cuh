@@ -50,6 +50,10 @@ constexpr int PART_STEPS = ceil_div(KEY_STEPS, PARTS);
 constexpr int PART_DIMS = ceil_div(DIM_TILES, PARTS);
 static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES, "parts cover a tile exactly");
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
+// Whether block ids are read two tiles ahead where the first tile is fetched: answers come in the order of the
+// questions, so an id that is asked for behind keys and values is waited for as long as they are. Over 16 bits that
+// gained nothing.
+constexpr bool READS_AHEAD = CACHE_KIND != 0;
 #if CACHE_KIND
 using EightTokens = uint2;                      // of a dimension of V
 constexpr bool NEIGHBOURS = CONVERTS<Operand>;  // whether pairs of operands are, and may be no numbers
@@ -121,7 +125,8 @@ struct DecodeWarp {
   float unit, inverse_unit;        // of `output`
   float query_unit[ROW_TILES][2];  // of rows 2q, 2q + 1 in `query`, with QUERY_UNITS
 #endif
-  int next_blocks[TILE_BLOCKS];  // block ids of the next tile, as they stand in the table
+  int next_blocks[TILE_BLOCKS];   // block ids of the next tile, as they stand in the table
+  int later_blocks[TILE_BLOCKS];  // of the one behind it
   int g, q;
 
   __device__ __forceinline__ DecodeWarp() : g(threadIdx.x % WARP_SIZE / 4), q(threadIdx.x % 4) {
@@ -159,9 +164,21 @@ struct DecodeWarp {
   // Reads the block ids of a tile. The length of the sequence need not be known yet, so that the first read of the
   // table and that of the length go out together; what lies past the end is sorted out before it is used.
   __device__ __forceinline__ void read_table(const int* block_table, int max_blocks, int tile) {
+    read_ids(next_blocks, block_table, max_blocks, tile);
+  }
+  __device__ __forceinline__ void read_ahead(const int* block_table, int max_blocks, int tile) {
+    read_ids(later_blocks, block_table, max_blocks, tile);
+  }
+
+  // The block of the token in place `token` of a tile.
+  __device__ __forceinline__ static int block_of(const int (&blocks)[TILE_BLOCKS], int token) {
+    int block = blocks[0];
 #pragma unroll
-    for (int i = 0; i < TILE_BLOCKS; i++)
-      next_blocks[i] = __ldg(block_table + min(tile * TILE_BLOCKS + i, max_blocks - 1));
+    for (int i = 1; i < TILE_BLOCKS; i++) {
+      const int later = blocks[i];  // read in any case: a choice of address would put the array into local memory
+      block = token / BLOCK_SIZE == i ? later : block;
+    }
+    return block;
   }
 
   // Brings a tile into the registers before the query is there; `read_table` has been called for it.
@@ -177,7 +194,8 @@ struct DecodeWarp {
   }
 
   // Attends over tiles `first_tile`, `first_tile + step`, ... below `end_tile`; `read_table` has been called for
-  // the first, or `fetch` if FETCHED. `weights` is this warp's own shared memory, `[ROWS, WEIGHT_STRIDE]`.
+  // the first, or if FETCHED `fetch`, and `read_ahead` for the second with READS_AHEAD. `weights` is this warp's
+  // own shared memory, `[ROWS, WEIGHT_STRIDE]`.
   template <bool FETCHED = false>
   __device__ __forceinline__ void attend(const PagedContext& context, const ScoreScale& scale, int first_tile,
                                          int end_tile, int step, Operand* weights) {
@@ -197,7 +215,13 @@ struct DecodeWarp {
       for (int i = 0; i < TILE_BLOCKS; i++) blocks[i] = next_blocks[i];
       const int next = tile + step;
       const bool more = next < end_tile;
-      if (more) read_table(context.block_table, context.max_blocks, next);
+      if (READS_AHEAD && FETCHED) {
+#pragma unroll
+        for (int i = 0; i < TILE_BLOCKS; i++) next_blocks[i] = later_blocks[i];
+        if (next + step < end_tile) read_ahead(context.block_table, context.max_blocks, next + step);
+      } else if (more) {
+        read_table(context.block_table, context.max_blocks, next);
+      }
       float scores[2][ROW_TILES][4] = {};
       if (!PIPELINED) load_scales(context, blocks);
       if (PIPELINED && (!FETCHED || tile != first_tile)) load_values(context, blocks, 0);
@@ -244,6 +268,12 @@ struct DecodeWarp {
   }
 
  private:
+  __device__ __forceinline__ static void read_ids(int (&ids)[TILE_BLOCKS], const int* block_table, int max_blocks,
+                                                  int tile) {
+#pragma unroll
+    for (int i = 0; i < TILE_BLOCKS; i++) ids[i] = __ldg(block_table + min(tile * TILE_BLOCKS + i, max_blocks - 1));
+  }
+
   // Of a cache of bytes, the scales of this lane's tokens g, g + 8, ...; of no token, a value's is 0.
   struct TileScales {
 #if CACHE_KIND
@@ -309,17 +339,6 @@ struct DecodeWarp {
     a[0] = first[2 * product], a[1] = second[2 * product];
     a[2] = first[2 * product + 1], a[3] = second[2 * product + 1];
 #endif
-  }
-
-  // The block of the token in place `token` of a tile.
-  __device__ __forceinline__ static int block_of(const int (&blocks)[TILE_BLOCKS], int token) {
-    int block = blocks[0];
-#pragma unroll
-    for (int i = 1; i < TILE_BLOCKS; i++) {
-      const int later = blocks[i];  // read in any case: a choice of address would put the array into local memory
-      block = token / BLOCK_SIZE == i ? later : block;
-    }
-    return block;
   }
 
   __device__ __forceinline__ void load_scales(const PagedContext& context, const int (&blocks)[TILE_BLOCKS]) {

@@ -41,11 +41,11 @@ def split_calls(inputs: DecodeInputs) -> list[Call]:
 
 
 def _call(inputs: DecodeInputs, call: AttentionCall, *, overlaps: bool = False) -> Call:
-    """`overlaps`: as a captured step launches it, before the kernel before has ended."""
+    """`overlaps`: as a captured step launches it, before the kernel before has ended and for any lengths."""
     longest, all_tokens = inputs.shape.context, inputs.shape.batch * inputs.shape.context
     if overlaps:
         readable = call.readable()
-        return lambda: launch_split(readable, longest, all_tokens, overlap=True)
+        return lambda: launch_split(readable, longest, all_tokens, any_lengths=True, overlap=True)
     return lambda: decode_split(call, max_seq_len=longest, num_tokens=all_tokens)
 
 

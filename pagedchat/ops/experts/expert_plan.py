@@ -28,6 +28,10 @@ _NARROW, _MOST_OF_NARROW = 1024, 0.1
 """The same of experts that are narrower in the middle: with 768 (Qwen3-30B-A3B) one token took 27 us in registers
 and 30 in tiles of 32, two 54 and 51, eight 148 and 135; with 1,024 (OLMoE) two 55 and 60, four 98 and 112; with
 14,336 (Mixtral) two 288 and 349."""
+_LONG_ROW, _WHOLE_ROUND = 2048, 1024
+"""Rows of the input that are longer and no whole rounds of eight or sixteen warps are in tiles at any number: with
+2,880 both ways (gpt-oss) one token took 75 us in registers and 74 in tiles of 32, two 145 and 120, eight 401 and
+293, with 2,816 65 and 62, 112 and 107, 303 and 275. With 3,072 one took 38 and 43."""
 FEWEST_TILED, FEWEST_TILED_ROWS = 24, 32
 """The same for tiles of so many: at 16 pairs 306 us, where tiles of 64 took 319 (701 and 737), at 32 pairs 348 and
 335 (839 and 757)."""
@@ -193,4 +197,5 @@ def plan_tiles(tile_rows: int, shared_limit: int) -> TiledPlan:
 
 def _fits_registers(hidden: int, width: int, rows: int) -> bool:
     whole = hidden % TILE_ROWS == 0 and width % (TILE_ROWS // 2) == 0
-    return whole and None not in (plan_product(hidden, rows, False), plan_product(width, rows, False))
+    in_rounds = hidden <= _LONG_ROW or hidden % _WHOLE_ROUND == 0
+    return whole and in_rounds and None not in (plan_product(hidden, rows, False), plan_product(width, rows, False))

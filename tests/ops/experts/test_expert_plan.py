@@ -81,6 +81,11 @@ def test_narrow_experts_are_tiles_from_two_tokens_on() -> None:
         assert plan.way == way
 
 
+def test_long_rows_that_are_no_whole_rounds_of_warps_are_tiles_from_one_token_on() -> None:
+    for hidden, width, way in ((2880, 2880, "tiles"), (2048, 2880, "registers"), (4096, 2880, "registers")):
+        assert plan_experts(hidden, width, 4, 32, tensor_cores=True, shared_limit=H200).way == way
+
+
 def test_warpgroups_take_many_pairs_where_a_gpu_has_them() -> None:
     def plan(average: int, **others: bool) -> ExpertPlan:
         pairs = 128 * average

@@ -5,6 +5,7 @@ has which.
 
 from collections.abc import Sequence
 from functools import partial
+from math import gcd
 
 import torch
 from torch.nn import functional
@@ -28,7 +29,7 @@ from pagedchat.ops.quantized.weight import stacked
 GROUPED, ONE_BY_ONE = "torch grouped_mm", "cuBLAS by expert"
 IN_FEW_BITS = {"int8": "ours, int8", "int4": "ours, int4"}
 _GROUP = 128
-"""Elements of a row that have a scale in common, in 4 bits."""
+"""Elements of a row that have a scale in common, in 4 bits; fewer where that does not divide rows."""
 _MOST_SETS = 8
 """Of tokens. Fewer experts than exceed the L2 cache come up again in the next set by chance alone."""
 _CHECKED_PAIRS = 32
@@ -185,7 +186,7 @@ class FewBitsInputs(ExpertInputs):
     def _stacked(self, weight: torch.Tensor, kind: str) -> StackedWeight:
         """Digits and scales of random weights; they take the place of the floats."""
         num_experts, _, width = weight.shape
-        bits, group = (4, min(_GROUP, width)) if kind == "int4" else (8, width)
+        bits, group = (4, gcd(_GROUP, width)) if kind == "int4" else (8, width)
         of_experts = [quantize(each.float(), bits, group) for each in weight]
         for floats, few in zip(weight, of_experts, strict=True):
             floats.copy_(few.dequantized(weight.dtype))
