@@ -1,8 +1,8 @@
 """From how many pairs of an expert on which way of its products is the quickest: `python -m tools.measure_experts
 [LAYER ...]`.
 
-Layers of Qwen3-30B-A3B, OLMoE, Qwen1.5-MoE, gpt-oss and Mixtral in bfloat16, in every way there is on a GPU, for a few
-tokens and for as many as give each expert so many pairs on average; and the same with weights in few bits. What
+Layers of Qwen3-30B-A3B, OLMoE, Qwen1.5-MoE, gpt-oss and Mixtral in bfloat16, in every way there is on a GPU, for a
+few tokens and for as many as give each expert so many pairs on average; and the same with weights in few bits. What
 `pagedchat/ops/experts/expert_plan.py` and `few_bits_tiles.py` choose by; changes nothing.
 """
 
