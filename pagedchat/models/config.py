@@ -14,7 +14,7 @@ from pagedchat.models.checkpoint_files import GGUF
 from pagedchat.models.description import ModelDescription, as_token_ids, describe_native
 from pagedchat.models.gguf.describe import describe_gguf
 from pagedchat.models.native import quant_method, read_native
-from pagedchat.models.quantized.mxfp4 import QUANT_METHOD
+from pagedchat.models.quantized.mxfp4 import QUANT_METHOD, STORED_AS
 from pagedchat.models.quantized.packing import read_packing
 from pagedchat.models.raw_config import NotNativeError, check_sizes, read_json
 
@@ -90,7 +90,7 @@ def _check_description(description: ModelDescription) -> None:
 
 
 def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> ModelDescription:
-    is_mxfp4 = quant_method(values) == QUANT_METHOD  # which becomes floats as it is read
+    is_mxfp4 = quant_method(values) == QUANT_METHOD
     packing = None if is_mxfp4 else read_packing(name, values.get("quantization_config"))
     described = read_native(values if is_mxfp4 else {**values, "quantization_config": None})
     return describe_native(
@@ -100,7 +100,7 @@ def _describe_native(name: str, folder: Path, values: Mapping[str, Any]) -> Mode
         model_type=values["model_type"],
         eos_token_ids=as_token_ids("eos_token_id", described.eos_token_id),
         dtype=_dtype(values),
-        stored_as=packing.name if packing else "",
+        stored_as=packing.name if packing else STORED_AS if is_mxfp4 else "",
         packing=packing,
     )
 

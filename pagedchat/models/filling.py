@@ -13,7 +13,7 @@ from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_tensors import check_complete
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.parts.cut import Cut, Nothing
-from pagedchat.models.quantized.mxfp4 import Packed
+from pagedchat.models.quantized.mxfp4 import Packed, PackedExpert
 from pagedchat.models.quantized.stacked import Stacked
 from pagedchat.models.staged_copy import StagedCopies
 from pagedchat.ops.quantized.weight import QuantizedWeight
@@ -150,12 +150,15 @@ class Filling:
             self._missing.difference_update(parts)
             self._mismatched.append(name)
             return
+        for part, expert in zip(parts, tensor.experts(cut), strict=True):
+            self._put_expert(part, expert)
         places = [self._places[part] for part in parts]
-        for part, its_columns in zip(parts, tensor.unpacked(self._unpacking_device(places[0]), cut), strict=True):
-            self._put(part, its_columns)
         num_bytes = sum(place.numel() * place.element_size() for place in places if not place.is_meta)
         if num_bytes:
             log.info("%s is stored in MXFP4 and takes %s unpacked", name, format_size(num_bytes))
+
+    def _put_expert(self, name: str, expert: PackedExpert) -> None:
+        self._put(name, expert.floats(self._unpacking_device(self._places[name])))
 
     def _unpacking_device(self, place: torch.Tensor) -> torch.device:
         """Where few bits become floats on their way to a place."""

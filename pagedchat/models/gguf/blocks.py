@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.models.gguf.kinds import KINDS
-from pagedchat.models.quantized.mxfp4 import SIGNED
+from pagedchat.models.quantized.mxfp4 import TWICE
 from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -82,9 +82,6 @@ def _matrix(name: str, rows: torch.Tensor, width: int) -> QuantizedWeight:
 
 # --- blocks of 32 with a scale or two --------------------------------------------------------------
 
-_TWICE = [int(2 * number) for number in SIGNED]
-"""What four bits of MXFP4 stand for."""
-
 
 def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
     """`[num_blocks, 1]` float32: the float16 at a byte of each."""
@@ -125,7 +122,7 @@ def _mxfp4(blocks: torch.Tensor) -> _Unpacked:
     """Digits are twice what four bits stand for, so that they are whole."""
     powers = torch.ldexp(torch.ones(256), torch.arange(256) - 128)
     powers[255] = torch.nan
-    digits = torch.tensor(_TWICE, dtype=torch.int8)[_halves(blocks[:, 1:]).int()]
+    digits = torch.tensor(TWICE, dtype=torch.int8)[_halves(blocks[:, 1:]).int()]
     return _Unpacked(digits, powers[blocks[:, :1].int()])
 
 

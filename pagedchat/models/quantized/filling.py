@@ -11,6 +11,7 @@ from pagedchat.layers.quantized_linear import QuantizedLinear, Slot, Stored, Sto
 from pagedchat.models.filling import Filling, Read, as_floats, ordered
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.forms import Form
+from pagedchat.models.quantized.mxfp4 import PackedExpert
 from pagedchat.models.quantized.quantising import Quantising
 from pagedchat.models.quantized.shell import CPU
 from pagedchat.models.staged_copy import StagedCopies
@@ -89,6 +90,26 @@ class QuantizedFilling(Filling):
         else:
             rows = ordered(stored, order)
         self._fill_floats(name, rows.T if slot.transposed else rows, slot)
+        self._tell()
+
+    def _put_expert(self, name: str, expert: PackedExpert) -> None:
+        """In 8 bits, unless they are to be quantised otherwise."""
+        slot = self._slots.get(name)
+        few = None
+        if slot is not None and not self._quantising.takes(slot.linear):
+            few = expert.in_8_bits(self._device)
+        if slot is None or few is None:
+            super()._put_expert(name, expert)
+            return
+        self._missing.discard(name)
+        if not self._fits(name, _shape_of(few).T):
+            return
+        halves = (slice(0, None, 2), slice(1, None, 2)) if slot.in_turns else (slice(None),)
+        start = slot.start
+        for half in halves:
+            part = few.rows(half)
+            slot.linear.fill(start, part)
+            start += part.out_features
         self._tell()
 
     def _fill_floats(self, name: str, rows: torch.Tensor, slot: Slot) -> None:

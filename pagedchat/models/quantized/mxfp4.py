@@ -1,5 +1,6 @@
 """Weights in MXFP4 (OCP Microscaling Formats 1.0): 32 numbers of four bits and the power of two that they are
-multiplied by. They become what they mean, exactly in bfloat16 and float32. Knows no model.
+multiplied by. They become what they mean, exactly in bfloat16 and float32, or weights of 8 bits that mean the same.
+Knows no model.
 """
 
 import math
@@ -11,7 +12,10 @@ import torch
 from pagedchat.layers.quantized_linear import Stored
 from pagedchat.models.parts.cut import Cut
 from pagedchat.models.quantized.stacked import Stacked
+from pagedchat.ops.quantized.weight import QuantizedWeight
 
+STORED_AS = "MXFP4 (experts)"
+"""What the hub's checkpoints are called that have it: all else in them are floats."""
 QUANT_METHOD = "mxfp4"
 """In a config's `quantization_config`."""
 _BLOCKS, _SCALES = "_blocks", "_scales"
@@ -21,10 +25,17 @@ _ROWS = 2
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Of the lower three bits; the fourth is the sign."""
 SIGNED = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
+TWICE = [int(2 * number) for number in SIGNED]
+"""What four bits stand for, as whole numbers."""
 _NUMBERS = [(SIGNED[byte & 15], SIGNED[byte >> 4]) for byte in range(256)]
 """Of a byte: the first number is in its lower half."""
+_DIGITS = [(TWICE[byte & 15], TWICE[byte >> 4]) for byte in range(256)]
 _POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
 """Of a scale."""
+_OF_DIGITS = 128
+"""A scale's byte is that much more than the exponent beside whole numbers."""
+_LEAST, _LARGEST = _OF_DIGITS - 24, _OF_DIGITS + 15
+"""Bytes of scales that float16 holds as powers of two."""
 
 
 class Packed(NamedTuple):
@@ -46,11 +57,10 @@ class Packed(NamedTuple):
         shape = (len(self.scales), self.scales.shape[2] * _PER_BLOCK, self.scales.shape[1])
         return 0 < cut.dim <= _ROWS and shape[cut.dim] == cut.whole
 
-    def unpacked(self, device: torch.device, cut: Cut | None = None) -> Iterator[torch.Tensor]:
-        """Each expert's `[columns, rows]`, float32, on `device`; one after the other, as they are large.
+    def experts(self, cut: Cut | None = None) -> "Iterator[PackedExpert]":
+        """Each expert's part; one after the other, as they are large.
 
         Args:
-            device: where they go.
             cut: what of them is wanted, a span of columns or of rows; rows that are not are not even read.
         """
         rows, columns = slice(None), slice(None)
@@ -59,7 +69,36 @@ class Packed(NamedTuple):
             span = slice(start, start + count)
             rows, columns = (span, columns) if cut.dim == _ROWS else (rows, span)
         for blocks, scales in zip(self.blocks, self.scales, strict=True):
-            yield unpack(blocks[rows].to(device), scales[rows].to(device)).T[columns]
+            yield PackedExpert(blocks[rows], scales[rows], columns)
+
+
+class PackedExpert(NamedTuple):
+    """One of them, of which some columns are wanted."""
+
+    blocks: torch.Tensor
+    """`[rows, columns / 32, 16]`."""
+    scales: torch.Tensor
+    """`[rows, columns / 32]`."""
+    columns: slice
+
+    def floats(self, device: torch.device) -> torch.Tensor:
+        """`[columns, rows]`, float32, on `device`."""
+        return unpack(self.blocks.to(device), self.scales.to(device)).T[self.columns]
+
+    def in_8_bits(self, device: torch.device) -> QuantizedWeight | None:
+        """`[rows, columns]` on `device`, exactly; None: a scale is beyond float16, or columns are no blocks."""
+        start, stop, _ = self.columns.indices(self.scales.shape[-1] * _PER_BLOCK)
+        if start % _PER_BLOCK or stop % _PER_BLOCK:
+            return None
+        wanted = slice(start // _PER_BLOCK, stop // _PER_BLOCK)
+        blocks, scales = (part[:, wanted].to(device) for part in (self.blocks, self.scales))
+        table = torch.tensor(_DIGITS, dtype=torch.int8, device=device)
+        digits = table.index_select(0, blocks.flatten().int()).view(*scales.shape, _PER_BLOCK)
+        scales = scales.where(digits.any(dim=-1), _OF_DIGITS)  # zeros may have any
+        if not bool(((scales >= _LEAST) & (scales <= _LARGEST)).all()):
+            return None
+        powers = torch.ldexp(torch.ones_like(scales, dtype=torch.float32), scales.int() - _OF_DIGITS)
+        return QuantizedWeight(8, _PER_BLOCK, digits.flatten(-2), powers.to(torch.float16))
 
 
 def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ as its weights take to be read, so a large model of 16 bits has bfloat16 where t
 else 8 bits, if there are kernels for that. A small one is quick enough as it is, and stays exact.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -21,6 +21,7 @@ from pagedchat.jit.driver import gpu
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native import count_parameters
 from pagedchat.models.quantized.forms import Quantization
+from pagedchat.models.quantized.mxfp4 import STORED_AS
 from pagedchat.runtime.loading.device import choose_dtype
 
 _FIRST_GPU = (9, 0)
@@ -58,6 +59,13 @@ def choose_precision(wanted: ModelConfig, device: torch.device, description: Mod
     Raises:
         InvalidValueError: a quantisation that cannot be had.
     """
+    if device.type == "cpu" and description.stored_as == STORED_AS:
+        # Experts alone have few bits in it: there all weights do, or none.
+        return replace(_choose(wanted, device, replace(description, stored_as="")), keeps_bits=False)
+    return _choose(wanted, device, description)
+
+
+def _choose(wanted: ModelConfig, device: torch.device, description: ModelDescription) -> Precision:
     few_bits = wanted.quantization in _FEW_BITS or bool(description.stored_as)
     whole = description.native if device.type == "cpu" and not few_bits else None
     large = whole is not None and count_parameters(whole) > LARGE

@@ -10,6 +10,7 @@ from pagedchat.errors import DeviceError
 from pagedchat.models.checkpoint_files import weight_files
 from pagedchat.models.description import ModelDescription
 from pagedchat.models.native import count_parameters
+from pagedchat.models.quantized.mxfp4 import STORED_AS
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.loading.memory import graph_memory
 from pagedchat.runtime.loading.precision import Precision
@@ -52,11 +53,14 @@ def refuse_without_room(name: str, weights: int, shape: CacheShape, free: int, g
 def weight_bytes(description: ModelDescription, precision: Precision) -> int:
     """What the weights take at least, in the bits in which they will be kept.
 
-    Those of few bits that are stored so, and those of strangers, take what their files do.
+    Those of few bits that are stored so, and those of strangers, take what their files do, but for MXFP4, which is
+    kept in 8 bits.
     """
-    if description.native is None or (description.stored_as and precision.keeps_bits):
+    stored_as = description.stored_as if precision.keeps_bits else ""
+    if description.native is None or stored_as not in ("", STORED_AS):
         return _file_bytes(description.name, description.folder)
-    bits = _BITS[precision.quantization] if precision.quantization else 8 * precision.dtype.itemsize
+    quantization = precision.quantization or ("int8" if stored_as else None)
+    bits = _BITS[quantization] if quantization else 8 * precision.dtype.itemsize
     return count_parameters(description.native) * bits // 8
 
 

@@ -10,9 +10,11 @@ from transformers import GptOssConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from pagedchat.errors import ModelError
+from pagedchat.layers.experts import SparseMlp
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
-from pagedchat.models.quantized.mxfp4 import Packed, unpack, with_packed
+from pagedchat.models.quantized.mxfp4 import Packed, PackedExpert, unpack, with_packed
+from pagedchat.ops.experts.stacked_weight import StackedWeight
 from tests.models.families.tiny_families import CONFIGS, random_model, save
 from tests.ops.paged_case import DEVICES
 
@@ -95,8 +97,16 @@ def as_packed(plain: Path, folder: Path) -> dict[str, torch.Tensor]:
     return stored
 
 
-def loaded(folder: Path, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> torch.nn.Module:
-    return load_weights(describe_model("tiny", folder), attention="", dtype=dtype, device=torch.device(device))
+def loaded(
+    folder: Path, dtype: torch.dtype = torch.bfloat16, device: str = "cpu", *, keeps_bits: bool = False
+) -> torch.nn.Module:
+    return load_weights(
+        describe_model("tiny", folder),
+        attention="",
+        dtype=dtype,
+        device=torch.device(device),
+        keeps_bits=keeps_bits,
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -122,6 +132,57 @@ def test_a_checkpoint_is_read_as_what_it_means(
     assert sum(parameter.dim() == 3 for parameter in ours.parameters()) == 6
 
 
+def experts_of(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Both weights of each mixture, whose experts have 8 bits in common."""
+    found = []
+    for mixture in [module for module in model.modules() if isinstance(module, SparseMlp)]:
+        for weight in (mixture.experts.gate_up, mixture.experts.down):
+            if isinstance(weight, StackedWeight):
+                parts = [weight.rows_of_all]
+            else:
+                parts = [part for linear in weight.linears for part in linear.parts]
+            assert {(part.bits, part.group_size) for part in parts} == {(8, 32)}
+            found.append(torch.cat([part.dequantized(torch.float32) for part in parts]).cpu().view(weight.shape))
+    return found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_experts_are_kept_in_8_bits_that_mean_the_same(plain: Path, tmp_path: Path, device: str) -> None:
+    folder = tmp_path / "packed"
+    save_file(as_packed(plain, folder), folder / "model.safetensors")
+    assert describe_model("tiny", folder).stored_as == "MXFP4 (experts)"
+    ours, wanted = experts_of(loaded(folder, device=device, keeps_bits=True)), loaded(plain)
+    mixtures = [module for module in wanted.modules() if isinstance(module, SparseMlp)]
+    theirs = [weight for mixture in mixtures for weight in (mixture.experts.gate_up, mixture.experts.down)]
+    for each, expected in zip(ours, theirs, strict=True):
+        assert torch.equal(each, expected.float())
+
+
+@pytest.mark.parametrize(
+    ("columns", "byte", "kept"),
+    [(slice(None), 104, True), (slice(None), 143, True), (slice(32, 64), 128, True), (slice(16, 64), 128, False),
+     (slice(None), 103, False), (slice(None), 144, False), (slice(None), 255, False)],
+)  # fmt: skip
+def test_what_8_bits_cannot_mean_stays_floats(columns: slice, byte: int, kept: bool) -> None:
+    blocks, scales = random_packed(5, 3)
+    scales.fill_(byte)
+    expert = PackedExpert(blocks, scales, columns)
+    few = expert.in_8_bits(torch.device("cpu"))
+    assert (few is not None) is kept
+    if few is not None:
+        assert torch.equal(few.dequantized(torch.float32).T, expert.floats(torch.device("cpu")))
+
+
+def test_zeros_may_have_any_scale() -> None:
+    blocks, scales = random_packed(2, 2)
+    blocks[0, 0], scales[0, 0] = 0x80, 0
+    expert = PackedExpert(blocks, scales.clamp(110, 140).index_fill(0, torch.tensor([0]), 0), slice(None))
+    blocks[0, 1] = 0
+    few = expert.in_8_bits(torch.device("cpu"))
+    assert few is not None
+    assert torch.equal(few.dequantized(torch.float32).T, expert.floats(torch.device("cpu")))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -140,8 +201,9 @@ def test_a_damaged_one_is_refused_in_words(plain: Path, tmp_path: Path, change: 
             if changed is not None:
                 stored[name] = changed(tensor).contiguous()
     save_file(stored, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=words):
-        loaded(folder)
+    for keeps_bits in (True, False):
+        with pytest.raises(ModelError, match=words):
+            loaded(folder, keeps_bits=keeps_bits)
 
 
 def test_another_format_is_not_read(plain: Path) -> None:

@@ -11,6 +11,7 @@ from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.jit.driver import Gpu
 from pagedchat.models.config import describe_model
 from pagedchat.models.description import ModelDescription
+from pagedchat.models.quantized.mxfp4 import STORED_AS
 from pagedchat.runtime.loading import device, precision
 from pagedchat.runtime.loading.precision import Precision, choose_precision
 from tests.models.families.tiny_families import save_tiny
@@ -109,6 +110,19 @@ def test_few_bits_on_a_gpu(
     on(monkeypatch, 8, 0)
     with pytest.raises(InvalidValueError, match="GPUs have kernels for it from sm_90 on, and this one is sm_80"):
         choose(description, CUDA, quantization=quantization)
+
+
+@pytest.mark.usefixtures("large")
+def test_experts_in_mxfp4_are_kept_on_a_gpu_alone(
+    description: ModelDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = dataclasses.replace(description, stored_as=STORED_AS)
+    on(monkeypatch, 9, 0)
+    assert choose(stored, CUDA) == Precision(torch.bfloat16)
+    multiplying(monkeypatch, bfloat16=False, int8=True)
+    assert choose(stored) == dataclasses.replace(choose(description), keeps_bits=False)
+    assert choose(stored).quantization == "int8"
+    assert choose(stored, quantization="none") == Precision(torch.float32, keeps_bits=False)
 
 
 def test_stored_few_bits_become_floats_where_kernels_are_missing(

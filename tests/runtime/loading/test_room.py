@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from pagedchat.config import GIB, EngineConfig, ModelConfig
 from pagedchat.errors import DeviceError
 from pagedchat.models.config import describe_model
 from pagedchat.models.native import count_parameters
+from pagedchat.models.quantized.mxfp4 import STORED_AS
 from pagedchat.runtime.attention.backend import CacheShape
 from pagedchat.runtime.loading import assemble
 from pagedchat.runtime.loading.build import load_model
@@ -53,6 +55,9 @@ def test_weights_count_in_the_bits_in_which_they_are_kept(checkpoint: Path) -> N
     counted = count_parameters(description.native)
     assert weight_bytes(description, Precision(torch.float32)) == 4 * counted
     assert weight_bytes(description, Precision(torch.float32, "int8")) == counted
+    stored = replace(description, stored_as=STORED_AS)
+    assert weight_bytes(stored, Precision(torch.bfloat16)) == counted
+    assert weight_bytes(stored, Precision(torch.bfloat16, keeps_bits=False)) == 2 * counted
     strange = describe_model("tiny", checkpoint, "transformers")
     size = (checkpoint / "model.safetensors").stat().st_size
     assert weight_bytes(strange, Precision(torch.bfloat16)) == size
