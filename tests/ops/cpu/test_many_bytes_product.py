@@ -14,7 +14,7 @@ from pagedchat.jit.cpu.target import host_target
 from pagedchat.ops.cpu.kernels import CpuKernels
 from pagedchat.ops.cpu.linear import CpuLinear
 from pagedchat.ops.cpu.many_bytes_product import has_many_bytes
-from pagedchat.ops.cpu.product import ProductInputs, Rows, product_jobs
+from pagedchat.ops.cpu.product import ProductInputs, RowNorm, Rows, product_jobs
 from pagedchat.ops.quantized.weight import QuantizedWeight
 from tests.jit.cpu.targets import ARM, AVX2, AVX512, AVX_VNNI
 
@@ -69,6 +69,17 @@ def test_extremes_of_digits_and_inputs_are_exact(avx2: CpuKernels, data: st.Data
     rows[:, ::group] = 127.0  # so that a step is 1
     linear = CpuLinear(QuantizedWeight(8, group, digits, torch.ones(columns, width // group).half()), kernels=avx2)
     assert torch.equal(linear(rows).double(), rows.double() @ digits.double().T)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_rows_that_lie_together_are_made_by_one_thread(avx2: CpuKernels, *, normed: bool) -> None:
+    product = CpuLinear(some_weight(32, 20, 96), kernels=avx2).product
+    assert product is not None
+    rows, inputs = torch.randn(41, 96), ProductInputs.for_rows(41, 96)
+    norm = RowNorm("rms", torch.ones(96), None, 1e-6) if normed else None
+    job = product.input_job(avx2, "plain", Rows(rows.data_ptr(), 96), 41, inputs, norm)
+    units_of_a_row = 1 if normed else 96 // 32
+    assert (job.units, job.chunk) == (41 * units_of_a_row, 4 * units_of_a_row)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
