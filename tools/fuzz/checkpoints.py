@@ -18,6 +18,7 @@ from pagedchat.models.checkpoint_files import weight_files
 from pagedchat.models.config import describe_model
 from pagedchat.models.generation_config import eos_token_ids, read_generation_config, sampling_values
 from pagedchat.models.loader import load_weights
+from pagedchat.models.quantized.mxfp4 import PackedExpert
 from pagedchat.models.quantized.packing import Packing
 from pagedchat.models.quantized.unpacking import PARTS, unpacked
 from pagedchat.models.tokenizer import load_tokenizer
@@ -151,6 +152,7 @@ _SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 _TEXT = "Hello, a 12  world\n海\U0001f642 <s>"
 _NUMBERS = st.integers(-5, 300)
+_CPU = torch.device("cpu")
 
 
 # --- JSON -------------------------------------------------------------------------------------------
@@ -292,6 +294,26 @@ def _put_together(example: tuple[str, dict[str, tuple[str, list[int]]]]) -> None
 
 
 @st.composite
+def _mxfp4_experts(draw: st.DrawFn) -> PackedExpert:
+    """Any bytes, of scales mostly such as there are; some columns."""
+    num_rows, num_blocks = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    scales = draw(st.lists(st.integers(100, 150) | st.integers(0, 255), min_size=9, max_size=9))
+    blocks = draw(st.binary(min_size=144, max_size=144) | st.just(bytes(144)))
+    start, stop = sorted(draw(st.tuples(*[st.sampled_from([0, 16, 32, 33, 64, 96])] * 2)))
+    return PackedExpert(
+        torch.tensor([*blocks], dtype=torch.uint8).view(3, 3, 16)[:num_rows, :num_blocks],
+        torch.tensor(scales, dtype=torch.uint8).view(3, 3)[:num_rows, :num_blocks],
+        slice(start, stop),
+    )
+
+
+def _means_the_same(expert: PackedExpert) -> None:
+    few = expert.in_8_bits(_CPU)
+    if few is not None:
+        assert torch.equal(few.dequantized(torch.float32).T, expert.floats(_CPU))
+
+
+@st.composite
 def _index(draw: st.DrawFn) -> str:
     tree = {"metadata": {"total_size": 1}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     return draw(_json(tree))
@@ -332,6 +354,7 @@ TARGETS = (
     Target("tokenizers", _TOKENIZERS, _tokenizer),
     Target("weights", _safetensors(), _load),
     Target("packed weights", _packed_parts(), _put_together),
+    Target("MXFP4 experts", _mxfp4_experts(), _means_the_same),
     Target("weight indexes", _index(), _indexed),
 )
 SLOW_TARGETS = (Target("any configs", _json(_OPT, _LLAMA, _QWEN), _config_of_any, seconds=60.0),)

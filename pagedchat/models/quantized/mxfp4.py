@@ -32,6 +32,7 @@ _NUMBERS = [(SIGNED[byte & 15], SIGNED[byte >> 4]) for byte in range(256)]
 _DIGITS = [(TWICE[byte & 15], TWICE[byte >> 4]) for byte in range(256)]
 _POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
 """Of a scale."""
+_NO_NUMBER = 255
 _OF_DIGITS = 128
 """A scale's byte is that much more than the exponent beside whole numbers."""
 _LEAST, _LARGEST = _OF_DIGITS - 24, _OF_DIGITS + 15
@@ -94,7 +95,7 @@ class PackedExpert(NamedTuple):
         blocks, scales = (part[:, wanted].to(device) for part in (self.blocks, self.scales))
         table = torch.tensor(_DIGITS, dtype=torch.int8, device=device)
         digits = table.index_select(0, blocks.flatten().int()).view(*scales.shape, _PER_BLOCK)
-        scales = scales.where(digits.any(dim=-1), _OF_DIGITS)  # zeros may have any
+        scales = scales.where(digits.any(dim=-1) | (scales == _NO_NUMBER), _OF_DIGITS)  # of zeros any other will do
         if not bool(((scales >= _LEAST) & (scales <= _LARGEST)).all()):
             return None
         powers = torch.ldexp(torch.ones_like(scales, dtype=torch.float32), scales.int() - _OF_DIGITS)

@@ -173,14 +173,14 @@ def test_what_8_bits_cannot_mean_stays_floats(columns: slice, byte: int, kept: b
         assert torch.equal(few.dequantized(torch.float32).T, expert.floats(torch.device("cpu")))
 
 
-def test_zeros_may_have_any_scale() -> None:
-    blocks, scales = random_packed(2, 2)
-    blocks[0, 0], scales[0, 0] = 0x80, 0
-    expert = PackedExpert(blocks, scales.clamp(110, 140).index_fill(0, torch.tensor([0]), 0), slice(None))
-    blocks[0, 1] = 0
-    few = expert.in_8_bits(torch.device("cpu"))
+def test_zeros_may_have_any_scale_that_is_a_number() -> None:
+    blocks, scales = torch.zeros(1, 3, 16, dtype=torch.uint8), torch.tensor([[0, 103, 254]], dtype=torch.uint8)
+    blocks[0, 0] = 0x88  # less than nothing
+    few = PackedExpert(blocks, scales, slice(None)).in_8_bits(torch.device("cpu"))
     assert few is not None
-    assert torch.equal(few.dequantized(torch.float32).T, expert.floats(torch.device("cpu")))
+    assert not few.dequantized(torch.float32).any()
+    scales[0, 1] = 255
+    assert PackedExpert(blocks, scales, slice(None)).in_8_bits(torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize(
