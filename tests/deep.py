@@ -26,6 +26,7 @@ COVERED = frozenset({
     "tests/ops/attention/test_prefill_invariant.py::test_a_token_is_the_same_alone_and_in_any_chunk",
     "tests/ops/cache/test_heads_to_slots.py::test_does_what_heads_to_cache_does",
     "tests/ops/cpu/test_attention.py::test_attention_over_blocks",
+    "tests/ops/experts/test_stacked_weight.py::test_agrees_with_the_definition",
     "tests/ops/products/test_deferred_norm.py::test_by_clusters",
     "tests/ops/quantized/test_few_bits_linear.py::test_agrees_with_the_definition",
     "tests/ops/sampling/test_sample.py::test_draws_follow_the_distribution",

@@ -150,7 +150,7 @@ class Product:
             norm: of the rows, if there is one.
         """
         sink, group = self.input_form(kernels, num_rows)
-        units = num_rows if norm is not None else num_rows * self.input_parts()
+        units_of_row = 1 if norm is not None else self.input_parts()
         arguments = (
             rows.address, inputs.numbers.data_ptr(), self.in_features, rows.stride, self.input_stride,
             0 if norm is None else norm.weight.data_ptr(),
@@ -159,10 +159,9 @@ class Product:
             group, inputs.scales.data_ptr(), inputs.sums.data_ptr(), self.rows_in_blocks(kernels, num_rows),
         )  # fmt: skip
         name = f"{source if norm is None else norm.kind}_{sink}"
-        of_row = units // num_rows
         # Rows that lie in the same lines of memory are one thread's: a line goes from core to core for 100 ns.
-        chunk = ROWS_TOGETHER * of_row if sink == "int8_blocks" else _PIECES if norm is None else 1
-        return Job(kernels.address(name), units, chunk, arguments)
+        chunk = ROWS_TOGETHER * units_of_row if sink == "int8_blocks" else _PIECES if norm is None else 1
+        return Job(kernels.address(name), num_rows * units_of_row, chunk, arguments)
 
     def rows_in_blocks(self, kernels: CpuKernels, num_rows: int) -> int:
         """Of its inputs."""
