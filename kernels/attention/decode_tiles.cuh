@@ -51,8 +51,8 @@ constexpr int PART_DIMS = ceil_div(DIM_TILES, PARTS);
 static_assert(PARTS * PART_STEPS == KEY_STEPS && PARTS * PART_DIMS == DIM_TILES, "parts cover a tile exactly");
 constexpr bool PIPELINED = PREFETCH_KEYS && PARTS == 1;
 // Whether block ids are read two tiles ahead where the first tile is fetched: answers come in the order of the
-// questions, so an id that is asked for behind keys and values is waited for as long as they are. Over 16 bits that
-// gained nothing.
+// questions, so an id that is asked for behind keys and values is waited for as long as they are. Over 16 bits it
+// took longer.
 constexpr bool READS_AHEAD = CACHE_KIND != 0;
 #if CACHE_KIND
 using EightTokens = uint2;                      // of a dimension of V

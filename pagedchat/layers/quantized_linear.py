@@ -5,6 +5,7 @@ checkpoint brings is kept as it comes, in parts, since it may bring queries, key
 Where there are kernels each part is then rearranged for them, once, and nothing is left of what came.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,14 @@ class Slot(NamedTuple):
     """The checkpoint has it as `[in_features, rows]`."""
     in_turns: bool = False
     """Its even rows are the first half of those here, its odd ones the second."""
+
+    def in_order(self, num_rows: int) -> Iterator[tuple[int, slice]]:
+        """Which of its rows come one behind the other, each time with the first place here that they take."""
+        if not self.in_turns:
+            yield self.start, slice(None)
+            return
+        yield self.start, slice(0, None, 2)
+        yield self.start + num_rows // 2, slice(1, None, 2)
 
 
 class QuantizedLinear(Linear, HasKernels):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from pagedchat.models.gguf.kinds import KINDS
-from pagedchat.models.quantized.mxfp4 import TWICE
+from pagedchat.models.quantized.mxfp4 import TWICE, powers_beside_digits
 from pagedchat.ops.common.in_threads import in_threads
 from pagedchat.ops.quantized.weight import QuantizedWeight
 
@@ -120,10 +120,8 @@ def _q5_1(blocks: torch.Tensor) -> _Unpacked:
 
 def _mxfp4(blocks: torch.Tensor) -> _Unpacked:
     """Digits are twice what four bits stand for, so that they are whole."""
-    powers = torch.ldexp(torch.ones(256), torch.arange(256) - 128)
-    powers[255] = torch.nan
     digits = torch.tensor(TWICE, dtype=torch.int8)[_halves(blocks[:, 1:]).int()]
-    return _Unpacked(digits, powers[blocks[:, :1].int()])
+    return _Unpacked(digits, powers_beside_digits(blocks[:, :1]))
 
 
 def _q8_0(blocks: torch.Tensor) -> _Unpacked:

@@ -95,29 +95,20 @@ class QuantizedFilling(Filling):
     def _put_expert(self, name: str, expert: PackedExpert) -> None:
         """In 8 bits, unless they are to be quantised otherwise."""
         slot = self._slots.get(name)
-        few = None
-        if slot is not None and not self._quantising.takes(slot.linear):
-            few = expert.in_8_bits(self._device)
+        wanted = slot is not None and not self._quantising.takes(slot.linear)
+        few = expert.in_8_bits(self._device) if wanted else None
         if slot is None or few is None:
             super()._put_expert(name, expert)
             return
         self._missing.discard(name)
-        if not self._fits(name, _shape_of(few).T):
-            return
-        halves = (slice(0, None, 2), slice(1, None, 2)) if slot.in_turns else (slice(None),)
-        start = slot.start
-        for half in halves:
-            part = few.rows(half)
-            slot.linear.fill(start, part)
-            start += part.out_features
-        self._tell()
+        if self._fits(name, _shape_of(few).T):
+            for start, rows in slot.in_order(few.out_features):
+                slot.linear.fill(start, few.rows(rows))
+            self._tell()
 
     def _fill_floats(self, name: str, rows: torch.Tensor, slot: Slot) -> None:
-        if slot.in_turns:
-            self._fill(name, rows[::2], slot.linear, slot.start)
-            self._fill(name, rows[1::2], slot.linear, slot.start + len(rows) // 2)
-        else:
-            self._fill(name, rows, slot.linear, slot.start)
+        for start, some in slot.in_order(len(rows)):
+            self._fill(name, rows[some], slot.linear, start)
 
     def _fill(self, name: str, rows: torch.Tensor, linear: QuantizedLinear, start: int) -> None:
         """Floats, from a row of the product on."""

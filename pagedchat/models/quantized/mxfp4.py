@@ -32,11 +32,6 @@ _NUMBERS = [(SIGNED[byte & 15], SIGNED[byte >> 4]) for byte in range(256)]
 _DIGITS = [(TWICE[byte & 15], TWICE[byte >> 4]) for byte in range(256)]
 _POWERS = [*(2.0 ** (byte - 127) for byte in range(255)), math.nan]
 """Of a scale."""
-_NO_NUMBER = 255
-_OF_DIGITS = 128
-"""A scale's byte is that much more than the exponent beside whole numbers."""
-_LEAST, _LARGEST = _OF_DIGITS - 24, _OF_DIGITS + 15
-"""Bytes of scales that float16 holds as powers of two."""
 
 
 class Packed(NamedTuple):
@@ -95,11 +90,21 @@ class PackedExpert(NamedTuple):
         blocks, scales = (part[:, wanted].to(device) for part in (self.blocks, self.scales))
         table = torch.tensor(_DIGITS, dtype=torch.int8, device=device)
         digits = table.index_select(0, blocks.flatten().int()).view(*scales.shape, _PER_BLOCK)
-        scales = scales.where(digits.any(dim=-1) | (scales == _NO_NUMBER), _OF_DIGITS)  # of zeros any other will do
-        if not bool(((scales >= _LEAST) & (scales <= _LARGEST)).all()):
+        powers = powers_beside_digits(scales)
+        powers = powers.where(digits.any(dim=-1) | powers.isnan(), 1.0)  # of zeros any other will do
+        halves = powers.to(torch.float16)
+        if not torch.equal(halves.float(), powers):
             return None
-        powers = torch.ldexp(torch.ones_like(scales, dtype=torch.float32), scales.int() - _OF_DIGITS)
-        return QuantizedWeight(8, _PER_BLOCK, digits.flatten(-2), powers.to(torch.float16))
+        return QuantizedWeight(8, _PER_BLOCK, digits.flatten(-2), halves)
+
+
+def powers_beside_digits(scales: torch.Tensor) -> torch.Tensor:
+    """What the whole numbers of `TWICE` are multiplied by, float32; NaN for what is no number.
+
+    Args:
+        scales: uint8, of any shape.
+    """
+    return torch.tensor(_POWERS, device=scales.device)[scales.int()] / 2
 
 
 def unpack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

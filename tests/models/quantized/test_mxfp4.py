@@ -11,8 +11,10 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from pagedchat.errors import ModelError
 from pagedchat.layers.experts import SparseMlp
+from pagedchat.layers.few_bits_linear import settle
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
+from pagedchat.models.native_model import NativeModel
 from pagedchat.models.quantized.mxfp4 import Packed, PackedExpert, unpack, with_packed
 from pagedchat.ops.experts.stacked_weight import StackedWeight
 from tests.models.families.tiny_families import CONFIGS, random_model, save
@@ -171,6 +173,30 @@ def test_what_8_bits_cannot_mean_stays_floats(columns: slice, byte: int, kept: b
     assert (few is not None) is kept
     if few is not None:
         assert torch.equal(few.dequantized(torch.float32).T, expert.floats(torch.device("cpu")))
+
+
+def test_a_scale_that_float16_does_not_hold_makes_a_layer_floats(plain: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    stored = as_packed(plain, folder)
+    name = "model.layers.1.mlp.experts.down_proj"
+    stored[f"{name}_scales"][2, 0, 0] = 90
+    save_file(stored, folder / "model.safetensors")
+    plain_tensors = load_file(plain / "model.safetensors")
+    plain_tensors[name] = unpack(stored[f"{name}_blocks"], stored[f"{name}_scales"]).transpose(1, 2).contiguous()
+    save_file(plain_tensors, plain / "model.safetensors", {"format": "pt"})
+    ours, wanted = loaded(folder, keeps_bits=True), loaded(plain)
+    assert isinstance(ours, NativeModel)
+    assert settle(ours, ours.head, torch.bfloat16) == ["layers.1.mlp.experts"]
+    mixtures = [[each for each in model.modules() if isinstance(each, SparseMlp)] for model in (ours, wanted)]
+    for layer, (mixture, expected) in enumerate(zip(*mixtures, strict=True)):
+        for weight, floats in (
+            (mixture.experts.gate_up, expected.experts.gate_up),
+            (mixture.experts.down, expected.experts.down),
+        ):
+            is_stacked = isinstance(weight, StackedWeight)
+            assert is_stacked is (layer != 1)
+            meant = weight.rows_of_all.dequantized(torch.bfloat16).view(weight.shape) if is_stacked else weight
+            assert torch.equal(meant, floats)
 
 
 def test_zeros_may_have_any_scale_that_is_a_number() -> None:
