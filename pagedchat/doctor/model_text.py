@@ -118,6 +118,10 @@ def _table(steps: list[tuple[str, StepReport]]) -> str:
     return "\n".join(f"{batch:<{widths[0]}}{step:<{widths[1]}}{parts}" for batch, step, parts in rows)
 
 
+_NAME_WIDTH = 16
+"""Columns that names take, at least."""
+
+
 def _paragraph(batch: str, step: StepReport) -> str:
     lines = [f"{batch}: {step.chosen.name}", *_lines("captured for", [_sizes(step)])]
     lines += _lines("reason", [step.chosen.reason])
@@ -129,10 +133,10 @@ def _paragraph(batch: str, step: StepReport) -> str:
 
 def _lines(name: str, texts: list[str]) -> list[str]:
     """Under each other, the first one behind its name."""
-    indent = " " * 16
+    indent = " " * _NAME_WIDTH
     wrapped = [fill(text, 114, initial_indent=indent, subsequent_indent=f"{indent}  ") for text in texts]
     lines = "\n".join(wrapped).splitlines()
-    return [f"  {name:<14}{lines[0].lstrip()}", *lines[1:]] if lines else []
+    return [f"  {name:<{_NAME_WIDTH - 2}}{lines[0].lstrip()}", *lines[1:]] if lines else []
 
 
 def _sizes(step: StepReport) -> str:
@@ -144,10 +148,11 @@ def _sizes(step: StepReport) -> str:
 
 
 def _kernels(work: list[Work]) -> Iterator[str]:
-    for launch in work:
-        if isinstance(launch, Launch):
-            constants = "".join(f" {name}={value}" for name, value in launch.constants.items())
-            yield f"{launch.part + ':':<16}{launch.kernel}{constants}"
+    launches = [each for each in work if isinstance(each, Launch)]
+    width = max([_NAME_WIDTH, *(len(launch.part) + 2 for launch in launches)])
+    for launch in launches:
+        constants = "".join(f" {name}={value}" for name, value in launch.constants.items())
+        yield f"{launch.part + ':':<{width}}{launch.kernel}{constants}"
 
 
 def _libraries(work: list[Work]) -> Iterator[str]:

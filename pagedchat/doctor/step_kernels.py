@@ -27,7 +27,7 @@ from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
 from pagedchat.ops.quantized.weight_form import WHOLE
 from pagedchat.runtime.graphs.step_facts import EXPERTS, DecodeFacts, PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS
+from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS, rows_of_last_layer
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
 
 _LONG_PROMPTS = "prompts are long enough for it"
@@ -86,6 +86,7 @@ def _prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str]
         ]
     else:
         parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
+        parts += _last_layer(setting, facts.num_tokens, parts)
         parts += [*multiplied(setting, head_of(setting.sizes), 1, _LONG_PROMPTS), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
 
@@ -105,11 +106,31 @@ def _over_bytes(sizes: ModelSizes, works: list[Work]) -> Iterator[Work]:
         yield replace(work, kernel=writers.get(work.kernel, work.kernel))
 
 
+def _last_layer(setting: Setting, num_tokens: int, before: list[Work]) -> Iterator[Work]:
+    """What one row takes there that all rows of the layers before do not."""
+    rows = rows_of_last_layer(num_tokens, 1)
+    if rows == num_tokens:
+        return
+    _, others = of_heads_and_others(setting)
+    if not _is_by_warpgroups(setting, num_tokens):
+        works = [work for product in others for work in multiplied(setting, product, rows, _LONG_PROMPTS)]
+        works = works if setting.forms else []
+    else:
+        works = [work for product in others for work in _warpgroup_product(setting, product, rows)]
+    for work in (*works, *_experts(setting, rows)):
+        if work not in before:
+            yield replace(work, part=f"last layer's {work.part}")
+
+
+def _is_by_warpgroups(setting: Setting, num_tokens: int) -> bool:
+    are_too_many = bool(setting.forms) and num_tokens > MOST_OF_FEW_BITS
+    return not (setting.missing_warpgroups or setting.sizes.mlp_bias or are_too_many)
+
+
 def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
     sizes = setting.sizes
-    are_too_many = bool(setting.forms) and num_tokens > MOST_OF_FEW_BITS
-    if setting.missing_warpgroups or sizes.mlp_bias or are_too_many:
+    if not _is_by_warpgroups(setting, num_tokens):
         yield from _norms_between(sizes)
         yield from (*_all_products(setting, num_tokens, _LONG_PROMPTS), *_experts(setting, num_tokens))
         return

@@ -100,13 +100,20 @@ class Attention(Calculating):
         self.register_buffer("alibi_slopes", slopes, persistent=False)
         self.sinks = empty_parameter(heads.num_heads, dtype=torch.float32) if scores.sinks else None
 
-    def forward(self, rows: torch.Tensor, paged: PagedAttention, rotation: Rotation | None = None) -> torch.Tensor:
-        """`[num_tokens, hidden_size]` -> the same shape.
+    def forward(
+        self,
+        rows: torch.Tensor,
+        paged: PagedAttention,
+        rotation: Rotation | None = None,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`[num_tokens, hidden_size]` -> the same shape, or `[num_wanted, hidden_size]`.
 
         Args:
             rows: of the tokens.
             paged: keeps keys and values.
             rotation: of the tokens' positions; None where the embeddings hold them, or nothing does.
+            wanted: `[num_wanted]`, int64: the rows whose results are; None: all.
         """
         mixed = self._mixed(rows)
         place = self._placing(mixed, paged, rotation) if self.arithmetic.batch_invariant else None
@@ -127,7 +134,8 @@ class Attention(Calculating):
             alibi_slopes=self.alibi_slopes,
             sinks=self.sinks,
         )
-        product: torch.Tensor = self.out(attended.reshape(rows.shape[0], self.heads.query_width))
+        flat = attended.reshape(rows.shape[0], self.heads.query_width)
+        product: torch.Tensor = self.out(flat if wanted is None else flat[wanted])
         return product
 
     def _mixed(self, rows: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from pagedchat.layers.rotary import RotaryEmbedding
 from pagedchat.layers.weights import Places
 from pagedchat.models.checkpoint_layout import Joined, Orders
 from pagedchat.models.decoder_config import DecoderConfig
-from pagedchat.models.decoder_layer import DecoderLayer
+from pagedchat.models.decoder_layer import DecoderLayer, are_few_rows
 from pagedchat.models.native_model import NativeModel
 from pagedchat.models.parts.tensor_cuts import Cuts, cuts_of
 from pagedchat.ops.ranks.company import ALONE, Ranks
@@ -60,9 +60,11 @@ class Decoder(NativeModel):
         """See `NativeModel`."""
         hidden = self.embed(token_ids, positions)
         rotations = [rotary(positions, hidden.dtype) for rotary in self.rotaries]
-        for layer, turned_by in zip(self.layers, self.turned_by, strict=True):
-            hidden = layer(hidden, paged, None if turned_by is None else rotations[turned_by])
-        return self.logits(hidden[last_rows])
+        wanted = last_rows if are_few_rows(len(last_rows), len(token_ids)) else None
+        for layer_idx, (layer, turned_by) in enumerate(zip(self.layers, self.turned_by, strict=True)):
+            rotation = None if turned_by is None else rotations[turned_by]
+            hidden = layer(hidden, paged, rotation, wanted if layer_idx == len(self.layers) - 1 else None)
+        return self.logits(hidden[last_rows] if wanted is None else hidden)
 
     def embed(self, token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """`[num_tokens]` each -> `[num_tokens, hidden_size]`."""

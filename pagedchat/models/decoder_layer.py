@@ -16,6 +16,12 @@ from pagedchat.models.decoder_config import DecoderConfig
 from pagedchat.ops.ranks.company import ALONE, Ranks
 
 
+def are_few_rows(num_wanted: int, num_rows: int) -> bool:
+    """Whether the last layer had better take those that are wanted from all rows before they go on, which is a
+    copy of them."""
+    return 2 * num_wanted <= num_rows
+
+
 class DecoderLayer(nn.Module):
     """Attention and feed-forward, with norms where the description has them.
 
@@ -38,11 +44,30 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = Norm(config.norm, width) if first and config.parallel != "one norm" else None
         self.mlp_end_norm = Norm(config.norm, width) if last else None
 
-    def forward(self, hidden: torch.Tensor, paged: PagedAttention, rotation: Rotation | None) -> torch.Tensor:
-        """`[num_tokens, hidden_size]` -> the same shape."""
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        paged: PagedAttention,
+        rotation: Rotation | None,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`[num_tokens, hidden_size]` -> the same shape, or `[num_wanted, hidden_size]`.
+
+        Args:
+            hidden, paged: of the tokens.
+            rotation: see `Attention`.
+            wanted: `[num_wanted]`, int64: the rows that anyone reads, which the last layer goes on with behind its
+                attention; None: all.
+        """
+        normed = _maybe(self.attention_norm, hidden)
+        attended = self.attention(normed, paged, rotation, wanted)
+        if wanted is not None:
+            hidden = hidden[wanted]
+            if not len(wanted):
+                return hidden
         if self.config.parallel:
-            return self._side_by_side(hidden, paged, rotation)
-        update = self.ranks.sum(self.attention(_maybe(self.attention_norm, hidden), paged, rotation))
+            return self._side_by_side(hidden, normed if wanted is None else normed[wanted], attended)
+        update = self.ranks.sum(attended)
         mlp_norm = self.mlp_norm
         if self.config.norm_places == "before" and self.config.residual_scale == 1 and mlp_norm is not None:
             hidden, rows = mlp_norm.of_sum(hidden, update)
@@ -52,10 +77,8 @@ class DecoderLayer(nn.Module):
         update = self.ranks.sum(self.mlp(rows))
         return self._add(hidden, update, self.mlp_end_norm)
 
-    def _side_by_side(self, hidden: torch.Tensor, paged: PagedAttention, rotation: Rotation | None) -> torch.Tensor:
-        """Both halves from the same rows."""
-        rows = _maybe(self.attention_norm, hidden)
-        attended = self.attention(rows, paged, rotation)
+    def _side_by_side(self, hidden: torch.Tensor, rows: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Both halves from the same rows, which attention has read."""
         fed: torch.Tensor = self.mlp(rows if self.mlp_norm is None else self.mlp_norm(hidden))
         return self._add(hidden, self.ranks.sum(fed + attended), None)
 

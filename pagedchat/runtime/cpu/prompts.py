@@ -1,11 +1,13 @@
 """A step with prompts in it as a few calls into compiled code: what `CpuStep` does for decodes, for any number of
-tokens of any number of sequences. Rows go through all layers some hundred at a time; logits are worked out of the
-last ones alone. A row's numbers follow from its own sequence; attention has another kernel than that of decodes,
-and on some processors so have many rows with weights in bfloat16, whence another last bit.
+tokens of any number of sequences. Rows go through the layers some hundred at a time; of the last layer all have
+keys and values, and only those whose logits are wanted have the rest. A row's numbers follow from its own sequence;
+attention has another kernel than that of decodes, and on some processors so have many rows with weights in
+bfloat16, whence another last bit.
 
 Knows the model's modules and the cache by token; knows no scheduler.
 """
 
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
 import torch
@@ -67,32 +69,60 @@ class CpuPrompts(CpuStep):
         num_rows = len(token_ids)
         self._make_room(min(num_rows, ROWS_AT_ONCE), batch)
         self._write_tables(batch.block_tables)
-        kept = torch.empty(len(last_rows), self._hidden.shape[1])
+        kept = [torch.empty(len(last_rows), each.shape[1]) for each in (self._hidden, self._qkv)]
         for start in range(0, num_rows, ROWS_AT_ONCE):
             rows = range(start, min(start + ROWS_AT_ONCE, num_rows))
             self._run_layers(token_ids, positions, batch, rows)
             is_here = (last_rows >= rows.start) & (last_rows < rows.stop)
-            kept[is_here] = self._hidden[last_rows[is_here] - rows.start]
-        return torch.cat([self._logits_of(some) for some in torch.split(kept, self.most_rows)])
+            for each, its_rows in zip(kept, (self._hidden, self._qkv), strict=True):
+                each[is_here] = its_rows[last_rows[is_here] - rows.start]
+        if not len(last_rows):
+            return self._logits[:0]
+        pieces = [torch.split(each, self.most_rows) for each in (*kept, last_rows)]
+        return torch.cat([self._logits_of(batch, *some) for some in zip(*pieces, strict=True)])
 
     def _run_layers(
         self, token_ids: torch.Tensor, positions: torch.Tensor, batch: AttentionBatch, rows: range
     ) -> None:
+        """Up to the last layer's keys and values."""
         some = slice(rows.start, rows.stop)
         self._write_rows(token_ids[some], positions[some], batch.slot_mapping[some])
+        self._take_tiles(batch, list(rows))
+        self._made((len(rows), self._num_tiles), lambda: self._jobs_until_last_cache(len(rows))).program.run()
+
+    def _logits_of(
+        self, batch: AttentionBatch, hidden: torch.Tensor, qkv: torch.Tensor, numbers: torch.Tensor
+    ) -> torch.Tensor:
+        """Of at most `most_rows`: what the last layer's cache leaves to do.
+
+        Args:
+            batch: the sequences.
+            hidden, qkv: of the rows, in this layer.
+            numbers: `[num_rows]`, int64: which rows of the step they are.
+        """
+        num_rows = len(numbers)
+        self._hidden[:num_rows], self._qkv[:num_rows] = hidden, qkv
+        self._take_tiles(batch, numbers.tolist())
+        self._made((num_rows, self._num_tiles, 1), lambda: self._jobs_to_logits(num_rows)).program.run()
+        return self._logits[:num_rows].clone()
+
+    def _take_tiles(self, batch: AttentionBatch, rows: list[int]) -> None:
         tiles = _tiles(batch, rows, self._rows_of_tile)
         self._num_tiles = len(tiles)
-        self._tiles[: len(tiles)] = torch.tensor(tiles)
+        self._tiles[: len(tiles)] = torch.tensor(tiles, dtype=torch.int64).view(-1, 4)
         if len(self._programs) > _PROGRAMS_KEPT:
             self._programs.clear()
-        self._made((len(rows), len(tiles)), lambda: self._layers_jobs(len(rows))).program.run()
 
-    def _logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of at most `most_rows`."""
-        num_rows = len(hidden)
-        self._hidden[:num_rows] = hidden
-        self._made((num_rows,), lambda: self._head_jobs(num_rows)).program.run()
-        return self._logits[:num_rows].clone()
+    def _jobs_until_last_cache(self, num_rows: int) -> list[tuple[str, Job]]:
+        jobs: list[tuple[str, Job]] = []
+        *others, last = zip(self._layers, self._caches, strict=True)
+        for each in others:
+            jobs += self._until_cache_jobs(*each, num_rows) + self._behind_cache_jobs(*each, num_rows)
+        return jobs + self._until_cache_jobs(*last, num_rows)
+
+    def _jobs_to_logits(self, num_rows: int) -> list[tuple[str, Job]]:
+        last = self._layers[-1], self._caches[-1]
+        return self._behind_cache_jobs(*last, num_rows) + self._head_jobs(num_rows)
 
     def _make_room(self, num_rows: int, batch: AttentionBatch) -> None:
         """For a step so large; addresses in programs change with it."""
@@ -113,15 +143,19 @@ class CpuPrompts(CpuStep):
         return [("attention", Job(address, self._num_tiles * self._model.config.heads.num_kv_heads, 1, arguments))]
 
 
-def _tiles(batch: AttentionBatch, rows: range, height: int) -> list[tuple[int, int, int, int]]:
-    """Some rows of a batch in runs of one sequence: first row, counted from theirs on, how many there are, which
-    sequence, and the position of the first token."""
+def _tiles(batch: AttentionBatch, rows: list[int], height: int) -> list[tuple[int, int, int, int]]:
+    """Some rows of a batch, in rising order, in runs of tokens of one sequence that follow each other: which of
+    the rows is the first one, how many there are, which sequence, and the position of the first token."""
     tiles: list[tuple[int, int, int, int]] = []
-    ends = accumulate(batch.query_lens)
-    for sequence, (end, num_queries, length) in enumerate(zip(ends, batch.query_lens, batch.seq_lens, strict=True)):
-        first, last = max(end - num_queries, rows.start), min(end, rows.stop)
-        tiles += [
-            (row - rows.start, min(height, last - row), sequence, length - end + row)
-            for row in range(first, last, height)
-        ]
+    ends = list(accumulate(batch.query_lens))
+    sequence = place = 0
+    while place < len(rows):
+        row = rows[place]
+        sequence = bisect_right(ends, row, sequence)
+        end = bisect_left(rows, ends[sequence], place)
+        num_rows = 1
+        while num_rows < min(height, end - place) and rows[place + num_rows] == row + num_rows:
+            num_rows += 1
+        tiles.append((place, num_rows, sequence, batch.seq_lens[sequence] - ends[sequence] + row))
+        place += num_rows
     return tiles

@@ -218,8 +218,8 @@ class CpuStep:
     def _layers_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
         jobs: list[tuple[str, Job]] = []
         for layer, caches in zip(self._layers, self._caches, strict=True):
-            jobs += self._attention_jobs(layer, caches, num_rows)
-            jobs += self._feed_forward_jobs(layer, num_rows)
+            jobs += self._until_cache_jobs(layer, caches, num_rows)
+            jobs += self._behind_cache_jobs(layer, caches, num_rows)
         return jobs
 
     def _head_jobs(self, num_rows: int) -> list[tuple[str, Job]]:
@@ -229,14 +229,21 @@ class CpuStep:
         """That a step of so many rows reads, at most, the table of the tokens' vectors left out."""
         return sum(each.nbytes for each in self._head) + sum(each.weight_bytes(num_rows) for each in self._layers)
 
-    def _attention_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+    def _until_cache_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+        """Of a layer: its queries, keys and values, the latter two kept."""
         norm = layer.attention_norm
         return [
             *self._product_jobs("queries, keys, values", layer.qkv, self._hidden, self._qkv, num_rows, norm=norm),
             *self._norm_jobs(layer, num_rows),
             ("heads into the cache", self._heads_job(layer, caches, num_rows)),
+        ]
+
+    def _behind_cache_jobs(self, layer: LayerParts, caches: Caches, num_rows: int) -> list[tuple[str, Job]]:
+        """The rest of the layer."""
+        return [
             *self._attend_jobs(layer, caches, num_rows),
             *self._product_jobs("way out", layer.out, self._attended, self._hidden, num_rows, adds=True),
+            *self._feed_forward_jobs(layer, num_rows),
         ]
 
     def _feed_forward_jobs(self, layer: LayerParts, num_rows: int) -> list[tuple[str, Job]]:

@@ -99,14 +99,19 @@ class Stream:
             return add_norm(self.rows, None, norm, overlap=True)
         return self._ranks.add_norm(self.rows, update, norm)
 
-    def select(self, rows: torch.Tensor) -> "Stream":
-        """Some rows of it, which goes on by itself; `rows` are their numbers, int32."""
-        part = Stream(self._sizes, self.rows.index_select(0, rows), self._ranks)
-        part._update = None if self._update is None else self._update.select(rows)
-        return part
+    def select(self, rows: torch.Tensor) -> None:
+        """It goes on with some of its rows; `rows` are their numbers, int32."""
+        self.rows = self.rows.index_select(0, rows)
+        self._update = None if self._update is None else self._update.select(rows)
 
 
-def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products, attend: Attend) -> Stream:
+def through_layers(
+    model: ModelTensors,
+    hidden: torch.Tensor,
+    products: Products,
+    attend: Attend,
+    wanted: torch.Tensor | None = None,
+) -> Stream:
     """All layers.
 
     Args:
@@ -114,16 +119,22 @@ def through_layers(model: ModelTensors, hidden: torch.Tensor, products: Products
         hidden: `[num_rows, hidden]`, where the residual stream starts; written.
         products: of the layers.
         attend: reads and writes their caches.
+        wanted: `[num_wanted]`, int32: rows whose stream is of use to anyone. The last layer has the keys and values
+            of all of them, and behind its attention goes on with these; None: with all.
+
+    Returns:
+        The stream of `[num_rows or num_wanted, hidden]`.
     """
     stream = Stream(model.sizes, hidden, model.ranks)
     layers = layers_to_run(model)
     if isinstance(products, WarpgroupProducts) and model.sizes.adds_products and model.sizes.residual_scale == 1:
         rows: NormedRows | None = None
         for layer, next_layer in zip_longest(layers, layers[1:]):
-            rows = _add_by_products(layer, next_layer, rows, hidden, products, attend)
+            some = wanted if next_layer is None else None
+            rows = _add_by_products(layer, next_layer, rows, stream, products, attend, some)
     else:
         for layer in layers:
-            _add_layer(layer, stream, products, attend)
+            _add_layer(layer, stream, products, attend, wanted if layer is layers[-1] else None)
     return stream
 
 
@@ -131,24 +142,31 @@ def _add_by_products(
     layer: LayerTensors,
     next_layer: LayerTensors | None,
     rows: NormedRows | None,
-    hidden: torch.Tensor,
+    stream: Stream,
     products: "WarpgroupProducts",
     attend: Attend,
+    wanted: torch.Tensor | None,
 ) -> NormedRows | None:
-    """Both halves of a layer, added to `hidden` `[num_rows, hidden]` by the products that end them.
+    """Both halves of a layer, added to the rows of a stream by the products that end them.
 
     Args:
         rows: what attention reads, where the layer before has left it.
+        wanted: see `through_layers`.
 
     Returns:
         The same of the next layer, where this one's last product has a part in its norm.
     """
-    if rows is None:
-        rows = add_norm(hidden, None, layer.attention_norm, overlap=True)
-    attended = attend(layer, clipped(layer, products.heads(rows, layer)))
+    normed = add_norm(stream.rows, None, layer.attention_norm, overlap=True) if rows is None else rows
+    attended = _some(attend(layer, clipped(layer, products.heads(normed, layer))), wanted)
+    if wanted is not None:
+        stream.select(wanted)
+    hidden = stream.rows
     if layer.sizes.parallel:  # of the rows that attention has read
         if layer.mlp_norm is not None:
             rows = add_norm(hidden, None, layer.mlp_norm, overlap=True)
+        else:
+            assert isinstance(normed, torch.Tensor)  # noqa: S101 - no layer leaves others to such a one
+            rows = _some(normed, wanted)
         middle = products.middle(rows, layer.up, layer.sizes)
         products.add(attended, layer.out, hidden)
         products.add(middle, layer.down, hidden)
@@ -166,10 +184,19 @@ def _add_by_products(
     return ahead
 
 
-def _add_layer(layer: LayerTensors, stream: Stream, products: Products, attend: Attend) -> None:
+def _some(rows: torch.Tensor, wanted: torch.Tensor | None) -> torch.Tensor:
+    return rows if wanted is None else rows.index_select(0, wanted)
+
+
+def _add_layer(
+    layer: LayerTensors, stream: Stream, products: Products, attend: Attend, wanted: torch.Tensor | None
+) -> None:
     parallel = layer.sizes.parallel
     rows = stream.settle(layer.attention_norm)
-    attended = products.linear(attend(layer, clipped(layer, products.heads(rows, layer))), layer.out)
+    attended = products.linear(_some(attend(layer, clipped(layer, products.heads(rows, layer))), wanted), layer.out)
+    if wanted is not None:
+        stream.select(wanted)
+        rows = _some(rows, wanted) if parallel == "one norm" else rows
     if not parallel:
         stream.add(attended, layer.attention_end_norm)
     if parallel != "one norm":  # nothing waits where the halves are parallel

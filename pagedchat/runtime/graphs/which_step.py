@@ -22,6 +22,8 @@ MAX_FUSED_ELSEWHERE = 16
 """The same on a GPU without warpgroup products."""
 MAX_WARPGROUPED = 256
 """Rows up to which products by warpgroups are faster than those of cuBLAS."""
+MANY_TOKENS = 256
+"""Of a pass over prompts: up to so many, a layer takes little longer than to read its weights."""
 MOST_TABLE_ENTRIES = 1 << 24
 """Of a block table for every token, which the kernel that norms and turns the heads of prompts wants."""
 
@@ -138,6 +140,12 @@ PREFILLS: tuple[Rule[PrefillFacts], ...] = (
 def which_decode(facts: DecodeFacts) -> Chosen:
     """The step for a decode."""
     return _first(DECODES, facts)
+
+
+def rows_of_last_layer(num_tokens: int, num_seqs: int) -> int:
+    """With how many rows the last layer of a pass over prompts goes on behind its attention: with each chunk's last
+    one, where that saves more than to read the layer's weights takes, which few rows have to do as well."""
+    return num_seqs if num_tokens > MANY_TOKENS and 2 * num_seqs <= num_tokens else num_tokens
 
 
 def which_prefill(facts: PrefillFacts) -> Chosen:

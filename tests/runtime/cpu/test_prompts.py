@@ -1,5 +1,6 @@
 """Whole steps with prompts on a CPU: what the modules say, in any company and in any pieces."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,9 +103,12 @@ def test_pieces_and_company_change_no_bit(
     monkeypatch.setattr(prompts_module, "ROWS_AT_ONCE", 37)
     others = [TEXT[5:40], TEXT[3:9], TEXT]
     together = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), others)[0]
-    assert torch.equal(together[-1], whole[0])
+    kernels = cpu_kernels()
+    # Where more than 32 rows in bfloat16 have another kernel, a piece of fewer may round the other way.
+    rounding = 2**-7 if form == "bf16" and kernels is not None and kernels.has_long_products else 0
+    torch.testing.assert_close(together[-1], whole[0], rtol=rounding, atol=0)
     pieces = heard(runner_of(model, num_blocks=200, dtype=type_of(form)), [TEXT], chunk=40, steps=3)
-    assert torch.equal(pieces[-1][-1], whole[0])
+    torch.testing.assert_close(pieces[-1][-1], whole[0], rtol=rounding, atol=0)
 
 
 @pytest.mark.parametrize("name", ["qwen2", "mistral"])
@@ -125,6 +129,29 @@ def test_long_texts_in_parts_change_nothing_of_short_ones(
     off = (in_one[0] - alone_too[0]).norm()
     assert off < 0.03 * in_one[0].norm()
     assert off > 0 or name == "mistral"  # whose window has one part
+
+
+@pytest.mark.parametrize(("name", "form"), [("qwen2", "int8"), ("mistral", "int4"), ("qwen2_moe", "int8")])
+def test_a_row_has_the_same_logits_whichever_others_are_wanted(name: str, form: str, tmp_path: Path) -> None:
+    runner = runner_of(decoder(saved(tmp_path, name), form), num_blocks=200)
+    forward, seen = runner.forward, []
+
+    def compared(inputs: BatchInputs) -> torch.Tensor:
+        every = torch.arange(inputs.token_ids.shape[1])
+        of_all = forward(replace(inputs, last_rows=every)).clone()
+        assert forward(replace(inputs, last_rows=every[:0])).shape == (0, of_all.shape[1])
+        some = forward(inputs)
+        assert torch.equal(some, of_all[inputs.last_rows])
+        seen.append((len(of_all), len(some)))
+        return some
+
+    runner.forward = compared  # type: ignore[method-assign]
+    drive = Driver(runner, 60)
+    for text in (TEXT[5:25], TEXT[20:61], TEXT):
+        drive.add(text)
+    while drive.step(1):
+        pass
+    assert seen == [(60, 1), (60, 1), (31, 1)]
 
 
 def test_memory_grows_with_the_largest_step_and_small_ones_go_on(tmp_path: Path) -> None:

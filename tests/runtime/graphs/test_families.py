@@ -35,9 +35,17 @@ def test_decodes_are_those_of_the_modules(
     assert_chain_is_right(name, family_model(kind, device, torch.float32), monkeypatch)
 
 
+ALL_ROWS, ITS_LAST_ROWS = 1 << 20, 0
+"""What the last layer of a pass goes on with: tokens up to which that is all rows."""
+
+
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("all_up_to", [ALL_ROWS, ITS_LAST_ROWS])
 @pytest.mark.parametrize("kind", KINDS)
-def test_prompts_are_those_of_the_modules(kind: str, device: str) -> None:
+def test_prompts_are_those_of_the_modules(
+    kind: str, all_up_to: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(which_step, "MANY_TOKENS", all_up_to)
     model = family_model(kind, device, torch.float32)
     plain, merged = prompt_logits(model, captured=False), prompt_logits(model, captured=True)
     torch.testing.assert_close(merged, plain, rtol=1e-4, atol=1e-3)
@@ -59,8 +67,12 @@ def test_decodes_round_no_worse(name: str, kind: str, dtype: torch.dtype, monkey
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("all_up_to", [ALL_ROWS, ITS_LAST_ROWS])
 @pytest.mark.parametrize("kind", KINDS)
-def test_prompts_round_no_worse(kind: str, dtype: torch.dtype) -> None:
+def test_prompts_round_no_worse(
+    kind: str, all_up_to: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(which_step, "MANY_TOKENS", all_up_to)
     model = family_model(kind, "cuda", dtype)
     wanted = prompt_logits(_in_float32(model), captured=False)
     plain, merged = prompt_logits(model, captured=False), prompt_logits(model, captured=True)

@@ -26,6 +26,7 @@ from pagedchat.runtime.graphs.which_step import (
     MODULES,
     PREFILLS,
     WARPGROUPS,
+    rows_of_last_layer,
     which_decode,
     which_prefill,
 )
@@ -379,3 +380,12 @@ def test_what_is_to_be_the_same_in_any_batch_goes_one_road(name: str) -> None:
         assert {why for _, why in chosen.refused} == {"a reply is to be the same in any company, bit for bit"}
     for num_tokens in (1, 64, 8192):
         assert which_prefill(PrefillFacts(setting=exact, num_tokens=num_tokens, num_blocks=100)).name == MODULES
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_seqs", "rows"), [(256, 1, 256), (257, 1, 1), (512, 256, 256), (512, 257, 512), (1536, 4, 4)]
+)
+def test_the_last_layer_of_long_prompts_goes_on_with_the_rows_that_are_read(
+    num_tokens: int, num_seqs: int, rows: int
+) -> None:
+    assert rows_of_last_layer(num_tokens, num_seqs) == rows

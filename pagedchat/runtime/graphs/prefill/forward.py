@@ -15,6 +15,7 @@ from pagedchat.ops.quantized.weight import QuantizedWeight
 from pagedchat.runtime.graphs.foreign_model import StepModel
 from pagedchat.runtime.graphs.layer_chain import LibraryProducts, Products, WarpgroupProducts, through_layers
 from pagedchat.runtime.graphs.prefill.attention import PrefillAttention
+from pagedchat.runtime.graphs.which_step import rows_of_last_layer
 
 Forward = Callable[[torch.Tensor, torch.Tensor, PrefillAttention, torch.Tensor, torch.Tensor], None]
 """Takes token ids and positions, `[num_tokens]`, the attention, the rows asked for, `[num_rows]`, all int32, and
@@ -71,8 +72,12 @@ class MergedForward:
         if model.sizes.changes_heads:
             attention.prepare_changing()
         hidden = model.embed(token_ids, positions)
-        stream = through_layers(model, hidden, self._products, partial(_attend, attention))
-        model.logits(stream.select(rows).settle(model.norm), logits)
+        are_few = rows_of_last_layer(len(hidden), len(rows)) < len(hidden)
+        attend = partial(_attend, attention)
+        stream = through_layers(model, hidden, self._products, attend, rows if are_few else None)
+        if not are_few:
+            stream.select(rows)
+        model.logits(stream.settle(model.norm), logits)
 
 
 def _is_biased(model: ModelTensors) -> bool:
