@@ -3,6 +3,7 @@ detours where not. The sums are whole numbers, so all ways give the same bits.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pagedchat.jit.cpu.ir import I16, I32, Function, Value, vector
 from pagedchat.jit.cpu.target import CpuTarget
@@ -56,6 +57,42 @@ def pair_dots(f: Function, weights: Value, inputs: Value) -> Value:
     digits, numbers = (f.convert("bitcast", each, _HALF_BYTES) for each in (weights, inputs))
     signed = f.call(_HALF_BYTES, "llvm.x86.avx2.psign.b", [numbers, digits])
     return _summed_in_pairs(f, f.call(_SHORTS, _IN_PAIRS, [f.magnitude(digits), signed]))
+
+
+class Parted(NamedTuple):
+    """Signed bytes of weights, in parts that AVX2 multiplies with fewer steps in its way: `parted_dots`."""
+
+    magnitudes: Value
+    """`<8 x i32>`, four bytes in each, 0 to 128."""
+    signs: Value
+    """`<8 x i32>`: bytes of ones where weights are below 0, else zeros."""
+
+
+def parted(f: Function, weights: Value) -> Parted:
+    """`<8 x i32>`, four signed bytes in each."""
+    digits = f.convert("bitcast", weights, _HALF_BYTES)
+    signs = f.binary("ashr", digits, 7)
+    return Parted(*(f.convert("bitcast", each, weights.kind) for each in (f.magnitude(digits), signs)))
+
+
+def parted_dots(f: Function, weights: Parted, inputs: Value) -> Value:
+    """In each lane what `pair_dots` has, less the magnitudes of all weights below 0, which `below_0` sums: with its
+    bits turned over an input x is -x - 1. Nothing is more than a short holds.
+
+    Args:
+        f: where the instructions go.
+        weights: four in each lane.
+        inputs: `<8 x i32>`, four bytes from -127 to 127 in each.
+    """
+    turned = f.convert("bitcast", f.binary("xor", inputs, weights.signs), _HALF_BYTES)
+    magnitudes = f.convert("bitcast", weights.magnitudes, _HALF_BYTES)
+    return _summed_in_pairs(f, f.call(_SHORTS, _IN_PAIRS, [magnitudes, turned]))
+
+
+def below_0(f: Function, weights: Parted) -> Value:
+    """In each lane the magnitudes of those of four weights that are below 0, summed."""
+    bytes_of_them = f.convert("bitcast", weights.magnitudes & weights.signs, _HALF_BYTES)
+    return _summed_in_pairs(f, f.call(_SHORTS, _IN_PAIRS, [bytes_of_them, f.constant(_HALF_BYTES, 1)]))
 
 
 def add_dots(f: Function, target: CpuTarget, total: Value, weights: Value, inputs: Value) -> Value:
