@@ -27,8 +27,8 @@ _ROUNDS = 2
 """Launches of few bits, each with its part of the tokens, that are quicker than what there is for more."""
 MOST_OF_FEW_BITS = _ROUNDS * MOST_OF_CLUSTERS
 """Tokens that they take."""
-_FEW_ROWS, _LARGE_BYTES = 256, 128 << 20
-"""With more rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
+_LIBRARY_ROWS, _LARGE_BYTES = range(257, 512), 128 << 20
+"""With so many rows a library makes gates and values of a weight of more bytes as quickly, or more so."""
 
 
 def plan_many_rows(
@@ -68,7 +68,7 @@ def plan_many_rows(
     if clusters is not None:
         return clusters
     if num_tokens > MAX_TOKENS and paired and resident is None:
-        large = weight_bytes > _LARGE_BYTES and num_tokens > _FEW_ROWS
+        large = weight_bytes > _LARGE_BYTES and num_tokens in _LIBRARY_ROWS
         return None if large else plan_wide(in_features, out_features, num_tokens, multiprocessors, limit)
     streamed = plan_stream_k(*sizes, multiprocessors, limit)
     is_slow = num_tokens > _FEW_TOKENS and not paired and weight_bytes < _LEAST_BYTES_FOR_MORE

@@ -125,6 +125,7 @@ def test_gates_of_many_rows_are_ours_and_plain_products_a_librarys() -> None:
     assert kind(64, True) is not WidePlan
     assert kind(1536, False) is type(None)
     large = 4096, 14_336
-    assert plan_many_rows(*large, 1536, paired=True, gpu=H200) is None
-    assert isinstance(plan_many_rows(*large, 256, paired=True, gpu=H200), WidePlan)
+    assert plan_many_rows(*large, 384, paired=True, gpu=H200) is None
+    for num_tokens in (256, 512, 1536):
+        assert isinstance(plan_many_rows(*large, num_tokens, paired=True, gpu=H200), WidePlan)
     assert kind(1536, True, replace(H200, compute_capability=(8, 0))) is type(None)
