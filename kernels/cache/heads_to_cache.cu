@@ -63,10 +63,10 @@ __device__ __forceinline__ void turn(Row& first, Row& second, const float2* turn
 // Whether a token is one of ROW_ELEMENTS that follow one another, in the batch and in an aligned piece of a block:
 // for a whole warp. `is_at(other, ahead)`: whether another token has the slot so many further on than this one's.
 template <typename IsAt>
-__device__ __forceinline__ bool is_in_piece(int token, int slot, IsAt is_at) {
+__device__ __forceinline__ bool is_in_piece(int token, int slot, int num_tokens, IsAt is_at) {
   const int lane = threadIdx.x % WARP_SIZE, before = slot % ROW_ELEMENTS, other = token - before + lane;
   bool follows = lane >= ROW_ELEMENTS;
-  if (!follows && other >= 0 && other < static_cast<int>(gridDim.x)) follows = is_at(other, lane - before);
+  if (!follows && other >= 0 && other < num_tokens) follows = is_at(other, lane - before);
   return !__any_sync(FULL_WARP, !follows);
 }
 
@@ -192,7 +192,8 @@ struct NormedHeads {
 };
 #endif
 
-// Grid: (num_tokens, 2: keys, values; with ROTARY or HEAD_NORM 3: queries), threads a multiple of 32
+// Grid: (num_tokens / blockDim.y, 2: keys, values; with ROTARY or HEAD_NORM 3: queries)
+// Threads: (a multiple of 32, tokens of a thread block, of which there is one with HEAD_NORM 2)
 extern "C" __global__ void heads_to_cache(
     Element* heads,                            // [num_tokens, num_heads + 2 * num_kv_heads, HEAD_SIZE]
     Element* __restrict__ key_cache,           // [num_blocks, num_kv_heads, HEAD_SIZE / x, BLOCK_SIZE, x]
@@ -209,9 +210,10 @@ extern "C" __global__ void heads_to_cache(
     const Element* __restrict__ key_bias, int num_heads, int num_kv_heads, int max_blocks_per_seq,
     int64 key_block_stride,
     int64 value_block_stride,  // elements
-    float query_epsilon, float key_epsilon) {
+    float query_epsilon, float key_epsilon, int num_tokens) {
   let_next_kernel_start();
-  const int token = blockIdx.x;
+  const int token = blockIdx.x * blockDim.y + threadIdx.y;
+  if (token >= num_tokens) return;
 #if BY_SLOT
   const int64* slots = reinterpret_cast<const int64*>(block_tables);
   const int64 place = slots[token];
@@ -249,7 +251,7 @@ extern "C" __global__ void heads_to_cache(
     }
   }
 #endif
-  const bool in_piece = blockIdx.y == 1 && position >= 0 && is_in_piece(token, slot, is_at);
+  const bool in_piece = blockIdx.y == 1 && position >= 0 && is_in_piece(token, slot, num_tokens, is_at);
   wait_for_previous_kernel();
   if (position < 0) return;
   const int token_width = (num_heads + 2 * num_kv_heads) * HEAD_SIZE;

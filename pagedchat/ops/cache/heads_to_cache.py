@@ -21,6 +21,8 @@ NAME = "heads_to_cache"
 _THREADS, _FEWEST_THREADS = 256, 64
 _MANY_TOKENS = 512
 """From here on thread blocks wait for their turn, and threads without a piece are in the way."""
+_THREADS_TOGETHER = 128
+"""Then tokens of fewer threads share a thread block: to begin it takes as long as what so few do."""
 _USUAL_NORM = 2
 """The `NORM` constant that the kernel has without being told."""
 
@@ -193,10 +195,12 @@ def _launch(
         value_cache.stride(0),
         f32(norms.query.eps if norms else 0.0),
         f32(norms.key.eps if norms else 0.0),
+        i32(len(heads)),
     )
-    grid = (len(heads), 2 if norms is None and rotations is None else 3)
+    threads = _threads_for(heads, norms, sizes)
+    grid = (ceil_div(len(heads), threads[1]), 2 if norms is None and rotations is None else 3)
     overlap = overlap and can_overlap(heads.device)
-    kernel.launch(grid, _threads_for(heads, sizes), args, stream=stream_of(heads), overlap=overlap)
+    kernel.launch(grid, threads, args, stream=stream_of(heads), overlap=overlap)
 
 
 def heads_constants(
@@ -217,9 +221,12 @@ def heads_constants(
     return constants
 
 
-def _threads_for(heads: torch.Tensor, sizes: CacheSizes) -> int:
-    """A thread for each pair of pieces of a token's queries, where there are many tokens."""
+def _threads_for(heads: torch.Tensor, norms: HeadNorms | None, sizes: CacheSizes) -> tuple[int, int]:
+    """Of a thread block: for each token, and tokens. A thread for each pair of pieces of a token's queries, where
+    there are many tokens."""
     if len(heads) < _MANY_TOKENS:
-        return _THREADS
+        return _THREADS, 1
     pairs = (heads.shape[1] - 2 * sizes.num_kv_heads) * sizes.head_size // (2 * row_elements(heads.dtype))
-    return min(_THREADS, max(_FEWEST_THREADS, ceil_div(pairs, 32) * 32))
+    threads = min(_THREADS, max(_FEWEST_THREADS, ceil_div(pairs, 32) * 32))
+    alone = norms is not None and norms.spans_heads(sizes.head_size)
+    return threads, 1 if alone else max(1, _THREADS_TOGETHER // threads)

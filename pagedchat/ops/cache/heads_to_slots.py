@@ -128,6 +128,7 @@ def _launch(
         value_cache.stride(0),
         f32(norms.query.eps if norms else 0.0),
         f32(norms.key.eps if norms else 0.0),
+        i32(len(heads)),
     )
     # Not beside the kernel before: slots may have been made a moment ago.
     kernel.launch((len(heads), 3), _THREADS, args, stream=stream_of(heads))

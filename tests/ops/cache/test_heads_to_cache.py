@@ -6,6 +6,7 @@ import torch
 
 from pagedchat.layers.norms import Norm as NormModule
 from pagedchat.layers.norms import NormConfig
+from pagedchat.ops.cache import heads_to_cache as op_module
 from pagedchat.ops.cache.heads_to_cache import heads_to_cache
 from pagedchat.ops.cache.layout import key_cache_shape, to_token_major, value_cache_shape
 from pagedchat.ops.cache.reshape_and_cache import reshape_and_cache
@@ -114,10 +115,17 @@ def check(
 @pytest.mark.parametrize("norms", ["none", "each head", "all heads"])
 @pytest.mark.parametrize("sizes", HEADS, ids=str)
 def test_heads_go_to_their_slots(
-    sizes: tuple[int, int, int], norms: str, rotary: bool, dtype: torch.dtype, device: str
+    sizes: tuple[int, int, int],
+    norms: str,
+    rotary: bool,
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check(5, sizes, norms, rotary, 16, dtype, device)
     check(70, sizes, norms, rotary, 8, dtype, device)
+    monkeypatch.setattr(op_module, "_MANY_TOKENS", 0)
+    check(71, sizes, norms, rotary, 16, dtype, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -186,8 +194,12 @@ def test_wrong_arguments_are_named() -> None:
 @pytest.mark.parametrize("device", ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [8, 16])
-def test_tokens_of_prompts_are_written_together(device: str, dtype: torch.dtype, block_size: int) -> None:
+@pytest.mark.parametrize("many_from", [0, 512])
+def test_tokens_of_prompts_are_written_together(
+    device: str, dtype: torch.dtype, block_size: int, many_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chunks that begin and end anywhere in a block, of one token too, between padding."""
+    monkeypatch.setattr(op_module, "_MANY_TOKENS", many_from)
     chunks = [(3, 5), (16, 40), (0, 17), (8, 9), (15, 1), (0, 8), (7, 1)]
     positions, tables, ids = [-1], [[0] * 8], iter(torch.randperm(NUM_BLOCKS).tolist())
     for start, count in chunks:

@@ -5,9 +5,11 @@ Caches are NaN but for what is there to be read, and are compared whole.
 
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import torch
 
+from pagedchat.ops.cache import heads_to_cache as heads_module
 from pagedchat.ops.cache.byte_kinds import CacheKind
 from pagedchat.ops.cache.copy_blocks import copy_blocks
 from pagedchat.ops.cache.gather_cached_kv import gather_cached_kv
@@ -99,7 +101,13 @@ def gather(dtype: torch.dtype) -> Results:
 
 
 def place_heads(
-    dtype: torch.dtype, *, rotary: bool, normed: int | None = None, turned: int = HEAD_SIZE, kind: str = ""
+    dtype: torch.dtype,
+    *,
+    rotary: bool,
+    normed: int | None = None,
+    turned: int = HEAD_SIZE,
+    kind: str = "",
+    together: bool = False,
 ) -> Results:
     """One token of each of four sequences, one of them padding: of its queries nothing is promised.
 
@@ -109,6 +117,7 @@ def place_heads(
         normed: heads of a token that a norm takes as one row: 1, or 0 for all of them.
         turned: elements of a head.
         kind: of norms, which have weights for each head.
+        together: two tokens share a thread block, as many tokens do.
     """
     heads = normal(4, 3 + 2 * KV_HEADS, HEAD_SIZE, device="cpu", dtype=dtype)
     caches = empty_caches(7, dtype)
@@ -119,7 +128,8 @@ def place_heads(
     norms = HeadNorms(*(rms_norm(width, dtype) for width in rows)) if rows else None
     if kind:
         norms = HeadNorms(*(norm_of_each(kind, count, dtype) for count in (3, KV_HEADS)))
-    queries = heads_to_cache(heads, *caches, tables, positions, norms=norms, rotations=turns)
+    with patch.object(heads_module, "_MANY_TOKENS", 0 if together else 512):
+        queries = heads_to_cache(heads, *caches, tables, positions, norms=norms, rotations=turns)
     return {"queries": queries[[0, 2, 3]], "keys": caches[0], "values": caches[1]}
 
 
@@ -181,6 +191,7 @@ CASES = [
     *in_types("heads_to_cache", partial(place_heads, rotary=False), torch.float32, exact=True),
     *in_types("heads_to_cache", partial(place_heads, rotary=True), *DTYPES, about="turned"),
     *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=1), *DTYPES, about="normed and turned"),
+    *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=1, together=True), HALF, about="in twos"),
     *in_types("heads_to_cache", partial(place_heads, rotary=True, normed=0), HALF, about="normed together, turned"),
     *in_types("heads_to_cache", partial(place_heads, rotary=False, normed=1), BFLOAT, about="normed"),
     *in_types("heads_to_cache", partial(place_heads, rotary=True, turned=32), HALF, BFLOAT, about="a part turned"),
