@@ -3,7 +3,7 @@
 Knows in which order each step does its work; which step it is says `runtime.graphs.which_step`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pagedchat.doctor.products import form_of, head_of, multiplied, of_heads_and_others
@@ -50,7 +50,7 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
         refused: the quicker steps, each with what speaks against it.
     """
     if facts.setting.batch_invariant:
-        work = [*_same_in_any_company(facts.setting, facts.rows), Launch("next token", "decode_state")]
+        work = [*_same_in_any_company(facts.setting, facts.rows, facts.rows), Launch("next token", "decode_state")]
     elif name in WHOLE_STEPS:
         work = list(_whole_step(name, facts))
     elif name == LAYERS:
@@ -74,19 +74,21 @@ def prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str],
 
 
 def _prefill_work(name: str, facts: PrefillFacts, refused: tuple[tuple[str, str], ...]) -> list[Work]:
-    setting = facts.setting
+    setting, num_tokens = facts.setting, facts.num_tokens
     if setting.batch_invariant:
-        return [*_same_in_any_company(setting, facts.num_tokens), Launch("next token", "decode_state")]
-    attention = _prefill_attention(setting, min(facts.num_tokens, facts.num_blocks * setting.block_size))
+        parts = [*_same_in_any_company(setting, num_tokens, 1)]
+        parts += _last_layer(setting, parts, _same_in_any_company(setting, 1, 1))
+        return [*parts, Launch("next token", "decode_state")]
+    attention = _prefill_attention(setting, min(num_tokens, facts.num_blocks * setting.block_size))
     if name != MERGED:
-        parts = [
-            *_modules(setting, facts.num_tokens, refused[-1][1]),
-            Launch("cache", "reshape_and_cache"),
-            attention,
-        ]
+        why = refused[-1][1]
+        parts = [*_modules(setting, num_tokens, 1, why), Launch("cache", "reshape_and_cache"), attention]
+        parts += _last_layer(setting, parts, _modules(setting, 1, 1, why))
     else:
-        parts = [*_merged_products(setting, facts.num_tokens), *_written_chunks(setting.sizes), attention]
-        parts += _last_layer(setting, facts.num_tokens, parts)
+        parts = [*_merged_products(setting, num_tokens), *_written_chunks(setting.sizes), attention]
+        if (rows := rows_of_last_layer(num_tokens, 1)) < num_tokens:
+            by_warpgroups = _is_by_warpgroups(setting, num_tokens)
+            parts += _last_layer(setting, parts, _merged_layer(setting, rows, by_warpgroups=by_warpgroups))
         parts += [*multiplied(setting, head_of(setting.sizes), 1, _LONG_PROMPTS), *_finish(setting.sizes)]
     return [*parts, Launch("next token", "decode_state")]
 
@@ -106,19 +108,12 @@ def _over_bytes(sizes: ModelSizes, works: list[Work]) -> Iterator[Work]:
         yield replace(work, kernel=writers.get(work.kernel, work.kernel))
 
 
-def _last_layer(setting: Setting, num_tokens: int, before: list[Work]) -> Iterator[Work]:
-    """What one row takes there that all rows of the layers before do not."""
-    rows = rows_of_last_layer(num_tokens, 1)
-    if rows == num_tokens:
-        return
-    _, others = of_heads_and_others(setting)
-    if not _is_by_warpgroups(setting, num_tokens):
-        works = [work for product in others for work in multiplied(setting, product, rows, _LONG_PROMPTS)]
-        works = works if setting.forms else []
-    else:
-        works = [work for product in others for work in _warpgroup_product(setting, product, rows)]
-    for work in (*works, *_experts(setting, rows)):
-        if work not in before:
+def _last_layer(setting: Setting, before: list[Work], works: Iterable[Work]) -> Iterator[Work]:
+    """What the one row that is read takes behind that layer's attention, where it is not among what there is."""
+    heads, _ = of_heads_and_others(setting)
+    others = {product.name for product in heads} | {HEAD}
+    for work in works:
+        if work not in before and work.part not in others:
             yield replace(work, part=f"last layer's {work.part}")
 
 
@@ -129,15 +124,20 @@ def _is_by_warpgroups(setting: Setting, num_tokens: int) -> bool:
 
 def _merged_products(setting: Setting, num_tokens: int) -> Iterator[Work]:
     """Of a prompt, with what is before and between them; without biases they are added to the residual stream."""
-    sizes = setting.sizes
-    if not _is_by_warpgroups(setting, num_tokens):
-        yield from _norms_between(sizes)
-        yield from (*_all_products(setting, num_tokens, _LONG_PROMPTS), *_experts(setting, num_tokens))
-        return
-    yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
-    for product in setting.products:
-        yield from _warpgroup_product(setting, product, num_tokens)
-    yield from _experts(setting, num_tokens)
+    by_warpgroups = _is_by_warpgroups(setting, num_tokens)
+    if by_warpgroups:
+        yield from (Launch("embedding", "embed_tokens"), Launch("norms", "add_norm"))
+    else:
+        yield from _norms_between(setting.sizes)
+    yield from _merged_layer(setting, num_tokens, by_warpgroups=by_warpgroups)
+
+
+def _merged_layer(setting: Setting, rows: int, *, by_warpgroups: bool) -> Iterator[Work]:
+    if not by_warpgroups:
+        yield from _all_products(setting, rows, _LONG_PROMPTS)
+    for product in setting.products if by_warpgroups else ():
+        yield from _warpgroup_product(setting, product, rows)
+    yield from _experts(setting, rows)
 
 
 def _written_chunks(sizes: ModelSizes) -> list[Work]:
@@ -291,7 +291,7 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
-    yield from _modules(facts.setting, facts.rows, why)
+    yield from _modules(facts.setting, facts.rows, facts.rows, why)
     yield from (Launch("slots", "decode_state"), Launch("cache", "reshape_and_cache"))
     yield from (_decode_attention(facts.setting), Launch("next token", "decode_state"))
 
@@ -299,12 +299,13 @@ def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:
 # --- what several steps have --------------------------------------------------------------------------
 
 
-def _modules(setting: Setting, rows: int, why: str) -> list[Work]:
+def _modules(setting: Setting, rows: int, read: int, why: str) -> list[Work]:
+    """Of so many rows, of which so many are read in the end."""
     turns = "norms, turns, activations" if setting.sizes.rotary else "norms, activations"
     return [
         Fallback(turns, "torch", why),
         *_all_products(setting, rows, why),
-        *multiplied(setting, head_of(setting.sizes), rows, why),
+        *multiplied(setting, head_of(setting.sizes), read, why),
         *_experts(setting, rows),
     ]
 
@@ -318,8 +319,9 @@ def _all_products(setting: Setting, rows: int, why: str) -> Iterator[Work]:
         yield Fallback(_PRODUCTS, "cuBLAS", why)
 
 
-def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
-    """Of decodes and of prompts: what the modules launch where no row may depend on others."""
+def _same_in_any_company(setting: Setting, rows: int, read: int) -> Iterator[Work]:
+    """Of decodes and of prompts, of whose rows so many are read in the end: what the modules launch where no row
+    may depend on others."""
     sizes, gpu = setting.sizes, setting.gpu
     multiprocessors, limit = (0, 0) if gpu is None else (gpu.num_multiprocessors, gpu.shared_bytes)
     if sizes.norm_weights:
@@ -337,11 +339,11 @@ def _same_in_any_company(setting: Setting, rows: int) -> Iterator[Work]:
     tile = prefill_plan.choose_invariant_tile(sizes.head_dim, setting.block_size, limit)
     constants = {} if tile is None else {"TILE_KEYS": tile.keys, "PART_KEYS": prefill_plan.PART_KEYS}
     yield Launch("attention", "prefill_mma", _heads(sizes) | constants)
-    products = [*sizes.products, head_of(sizes)]
+    products = [*((each, rows) for each in sizes.products), (head_of(sizes), read)]
     if sizes.narrow is not None:
-        products.append(ProductSizes("narrower rows", sizes.hidden, sizes.narrow))
-    for product in products:
-        plan = plan_invariant(product.in_features, product.num_rows, rows, multiprocessors, limit)
+        products.append((ProductSizes("narrower rows", sizes.hidden, sizes.narrow), read))
+    for product, its_rows in products:
+        plan = plan_invariant(product.in_features, product.num_rows, its_rows, multiprocessors, limit)
         yield Launch(product.name, "invariant_linear", _tile(plan))
 
 

@@ -405,6 +405,22 @@ def test_steps_of_replies_that_no_company_changes(capsys: pytest.CaptureFixture[
     assert turing.uncaptured == "--batch-invariant takes tensor cores that multiply bfloat16"
 
 
+@pytest.mark.parametrize(
+    ("keywords", "kernel"),
+    [({"batch_invariant": True}, "invariant_linear"), ({"quantization": "int8"}, "few_bits_linear")],
+)
+def test_of_a_prompt_the_last_layer_is_said_apart(keywords: dict[str, Any], kernel: str) -> None:
+    report = look_at_model(str(FOLDER / "qwen3-1.7b"), KNOWN_GPUS["sm_90"], **keywords)
+    work = [each for each in report.steps[-1].work if isinstance(each, Launch)]
+    last = {each.part: each.kernel for each in work if each.part.startswith("last layer's ")}
+    assert last == {f"last layer's {name}": kernel for name in ("out", "up", "down")}
+    of_others = {each.part: (each.kernel, each.constants) for each in work if each.part not in last}
+    of_last = {
+        each.part.removeprefix("last layer's "): (each.kernel, each.constants) for each in work if each.part in last
+    }
+    assert all(of_others[name] != its_own for name, its_own in of_last.items())
+
+
 def test_mixtures_go_through_one_kernel_where_no_company_may_change_a_reply(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, "qwen3_moe_128")
     config = folder / "config.json"
