@@ -39,6 +39,7 @@ from tools.sanitize_case import (
     random_tensor,
 )
 from tools.sanitize_experts import expert_cases
+from tools.sanitize_products import head_cases, product_cases
 from tools.sanitize_quantized import quantized_cases
 from tools.sanitize_ranks import rank_cases
 from tools.sanitize_sampling import sampling_cases
@@ -213,6 +214,8 @@ CASES = {
     "decode": decode_cases,
     "prefill": prefill_cases,
     "cache": cache_cases,
+    "heads": head_cases,
+    "products": product_cases,
     "bytes": byte_cases,
     "experts": expert_cases,
     "quantized": quantized_cases,
