@@ -54,6 +54,7 @@ def fresh(here: CpuTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     for each in caches:
         each.cache_clear()
     yield tmp_path / "cache"
+    kernels._failed.clear()
     for each in caches:
         each.cache_clear()
 
@@ -111,6 +112,18 @@ def with_llvm_that_fails(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(library, "compile_object", fail)
 
 
+def with_llvm_that_fails_later(patch: pytest.MonkeyPatch) -> None:
+    right, texts = library.compile_object, []
+
+    def fail(text: str, target: CpuTarget) -> bytes:
+        texts.append(text)
+        if len(texts) > 2:
+            raise KernelError("LLVM refuses a CPU kernel: out of registers")
+        return right(text, target)
+
+    patch.setattr(library, "compile_object", fail)
+
+
 def with_llvm_that_raises(patch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("Unable to find target")
@@ -124,6 +137,7 @@ def with_llvm_that_raises(patch: pytest.MonkeyPatch) -> None:
         (without_llvm, "LLVM cannot be had ("),
         (without_avx2, "the processor lacks avx2"),
         (with_llvm_that_fails, "LLVM could not make them (LLVM refuses a CPU kernel: out of registers)"),
+        (with_llvm_that_fails_later, "LLVM could not make them (LLVM refuses a CPU kernel: out of registers)"),
         (with_llvm_that_raises, "LLVM could not make them (Unable to find target)"),
     ],
 )

@@ -28,7 +28,6 @@ everything no more than one), for a cache of bytes those of a page and where its
 from pagedchat.jit.cpu.ir import FLOAT, I1, I8, I16, I64, PTR, Function, Module, Value, Variable, vector
 from pagedchat.ops.cpu.byte_elements import BYTE_ELEMENTS, BYTES, BytePages, floats_of, load_scale
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, gathered
 
 MOST_QUERIES = 64
@@ -46,18 +45,17 @@ _VALUES = 4
 _LOWEST = -3.0e38
 
 
-def write_attention(module: Module) -> None:
-    """`attention_f32`, `attention_bf16`, `attention_int8`, `attention_fp8` and `merge_attention`."""
-    for element in CACHE_ELEMENTS:
-        f = module.function(f"attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
-        attention = _Attention(f, element)
-        with f.loop(f.parameter("first"), f.parameter("last")) as unit:
-            attention.write(unit)
-        f.finish()
-    _write_merge(module)
+def write_attention(module: Module, element: str) -> None:
+    """`attention_f32`, `attention_bf16`, `attention_int8` or `attention_fp8`, by what the cache holds."""
+    f = module.function(f"attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
+    attention = _Attention(f, element)
+    with f.loop(f.parameter("first"), f.parameter("last")) as unit:
+        attention.write(unit)
+    f.finish()
 
 
-def _write_merge(module: Module) -> None:
+def write_merge(module: Module) -> None:
+    """`merge_attention`."""
     f = module.function("merge_attention", [("args", PTR), ("first", I64), ("last", I64)])
     args = f.parameter("args")
     outputs, statistics, result = (argument(f, args, i, PTR) for i in range(3))

@@ -13,7 +13,8 @@ from pagedchat.ops.cpu.byte_elements import BYTE_ELEMENTS, BytePages, keep_bytes
 from pagedchat.ops.cpu.dense_elements import argument
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES
 
-CACHE_ELEMENTS = ("f32", "bf16", *BYTE_ELEMENTS)
+WHOLE_ELEMENTS = ("f32", "bf16")
+CACHE_ELEMENTS = (*WHOLE_ELEMENTS, *BYTE_ELEMENTS)
 
 
 def write_heads(module: Module) -> None:

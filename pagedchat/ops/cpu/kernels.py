@@ -1,9 +1,12 @@
-"""All CPU kernels of this process and its threads, compiled when they are first wanted, or before, in the
-background. Where there are none, it knows why.
+"""All CPU kernels of this process and its threads, in parts that are compiled when something of them is first
+wanted; what most models want before, in the background. Where there are none, it knows why.
 """
 
 import logging
-from functools import cache, cached_property
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, cached_property, partial
 from threading import Lock, Thread
 
 from pagedchat.errors import KernelError
@@ -14,24 +17,28 @@ from pagedchat.jit.cpu.pool import Pool
 from pagedchat.jit.cpu.pool_code import pool_module
 from pagedchat.jit.cpu.target import CpuTarget, host_target
 from pagedchat.jit.cpu.threads import num_compute_threads
-from pagedchat.ops.cpu.attention import write_attention
+from pagedchat.ops.cpu.attention import write_attention, write_merge
 from pagedchat.ops.cpu.dense_elements import DenseElement, bf16_element
 from pagedchat.ops.cpu.dense_product import write_dense_product
 from pagedchat.ops.cpu.fit_4_bits import write_fit_4_bits
-from pagedchat.ops.cpu.heads import write_heads
+from pagedchat.ops.cpu.heads import CACHE_ELEMENTS, WHOLE_ELEMENTS, write_heads
 from pagedchat.ops.cpu.likely_columns import write_likely_columns
 from pagedchat.ops.cpu.long_product import write_long_product
 from pagedchat.ops.cpu.many_bytes_product import has_many_bytes, write_many_bytes_product
 from pagedchat.ops.cpu.mixture_kernels import write_expert_products, write_mixture
 from pagedchat.ops.cpu.prompt_attention import write_prompt_attention
 from pagedchat.ops.cpu.quantized_product import write_quantized_product, zero_of
-from pagedchat.ops.cpu.rows import write_rows
+from pagedchat.ops.cpu.rows import sinks_of, write_rows
 
 FEW_ROWS = 32
 """Up to so many kernels are quicker than a library, whatever the weight and the processor."""
 _WHAT_TO_DO = "pip install llvmlite, if that is missing; else a smaller model is quicker."
 _log = logging.getLogger(__name__)
 _lock = Lock()
+
+
+class LateKernelError(KernelError):
+    """LLVM could not make a kernel that is wanted now: from here on there are none for models that are loaded."""
 
 
 class CpuKernels:
@@ -45,7 +52,7 @@ class CpuKernels:
 
     def __init__(self, target: CpuTarget, num_threads: int, cache: ObjectCache) -> None:
         self.target = target
-        self._libraries = [Library(text, target, cache) for text in module_texts(target)]
+        self._parts = [_Part(text, target, cache) for text in module_texts(target)]
         self._addresses: dict[str, int] = {}
         self._cache, self._num_threads = cache, num_threads
         Library(str(pool_module(target)), target, cache)  # compiled here, so that whoever needs it finds it
@@ -59,8 +66,18 @@ class CpuKernels:
         """Have no more of them, unless they are there already."""
         self._num_threads = min(self._num_threads, max(1, most))
 
+    def compile_usual(self) -> None:
+        """What a model in its usual form wants: so it is there when it is asked for."""
+        for part in self._parts[: _num_usual(self.target)]:
+            part.library  # noqa: B018 - that compiles it
+
     def address(self, name: str) -> int:
-        """Of a kernel."""
+        """Of a kernel.
+
+        Raises:
+            KeyError: there is none of this name.
+            LateKernelError: LLVM could not make it.
+        """
         if name not in self._addresses:
             self._addresses[name] = self._found(name)
         return self._addresses[name]
@@ -101,38 +118,86 @@ class CpuKernels:
         return zero_of(self.target, 8)
 
     def _found(self, name: str) -> int:
-        for library in self._libraries:
-            try:
-                return library.address(name)
-            except KeyError:
-                pass
-        raise KeyError(name)
+        part = next((part for part in self._parts if name in part.names), None)
+        if part is None:
+            raise KeyError(name)
+        return part.library.address(name)
+
+
+class _Part:
+    """Kernels that are compiled together."""
+
+    def __init__(self, text: str, target: CpuTarget, cache: ObjectCache) -> None:
+        self._text, self._target, self._cache = text, target, cache
+        self._lock = Lock()
+        self._library: Library | None = None
+        self.names = frozenset(re.findall(r"^define \w+ @(\w+)\(", text, re.MULTILINE))
+
+    @property
+    def library(self) -> Library:
+        """Compiled now, if it is not yet; whoever comes meanwhile waits."""
+        with self._lock:
+            if self._library is None:
+                try:
+                    self._library = Library(self._text, self._target, self._cache)
+                except _FAILURES as error:
+                    _make.cache_clear()
+                    _failed.append(_not_made(error))
+                    raise LateKernelError(_failed[-1]) from error
+            return self._library
 
 
 def module_texts(target: CpuTarget) -> list[str]:
-    """The IR of all kernels, in parts that are compiled one by one."""
-    products, quantized, others = Module(), Module(), Module()
-    for element in (DenseElement("f32"), bf16_element(target)):
-        write_dense_product(products, target, element)
-    for bits in (8, 4):
-        for minimums in (False, True):
-            name = write_quantized_product(quantized, target, bits, minimums=minimums)
-            write_expert_products(quantized, name)
-    write_rows(others, target)
-    write_heads(others)
-    write_attention(others)
-    write_likely_columns(others)
-    write_mixture(others)
-    write_fit_4_bits(others)
-    texts = [str(products), str(quantized), str(others)]
+    """The IR of all kernels, in parts that are compiled one by one: first what models in the usual form want, dense
+    and in 8 bits."""
+    usual, others = _usual_and_other_parts(target)
+    return [_text_of(*writers) for writers in (*usual, *others)]
+
+
+_Writer = Callable[[Module], object]
+_Writers = tuple[_Writer, ...]
+
+
+def _num_usual(target: CpuTarget) -> int:
+    return len(_usual_and_other_parts(target)[0])
+
+
+def _text_of(*writers: _Writer) -> str:
+    module = Module()
+    for write in writers:
+        write(module)
+    return str(module)
+
+
+def _usual_and_other_parts(target: CpuTarget) -> tuple[list[_Writers], list[_Writers]]:
+    """What is written into each module."""
+    whole = "bf16" if target.multiplies_bf16 else "f32"
+    dense = [partial(write_dense_product, target=target, element=each) for each in _dense_elements(target)]
+    attends = {each: (partial(write_attention, element=each),) for each in CACHE_ELEMENTS}
+    rows = {each: (partial(write_rows, sink=each),) for each in sinks_of(target)}
+    rare_rows = [] if target.multiplies_bf16 else [rows.pop(bf16_element(target).name)]
+    forms = [(bits, minimums) for bits in (8, 4) for minimums in (False, True)]
+    few_bits = [(partial(_write_few_bits, target=target, bits=bits, minimums=has),) for bits, has in forms]
+    small: _Writers = (write_heads, write_merge, write_likely_columns, write_fit_4_bits, write_mixture)
+    usual: list[_Writers] = [small, tuple(dense), attends.pop(whole)]
+    others: list[_Writers] = []
     if has_prompts(target):
-        many = Module()
-        write_long_product(many, target)
-        write_prompt_attention(many, target)
-        if has_many_bytes(target):
-            write_many_bytes_product(many, target)
-        texts.append(str(many))
-    return texts
+        prompts = {each: (partial(write_prompt_attention, target=target, element=each),) for each in WHOLE_ELEMENTS}
+        usual.append(prompts.pop(whole))
+        others += [(partial(write_long_product, target=target),), *prompts.values()]
+    usual += [*rows.values(), few_bits[0]]
+    if has_many_bytes(target):
+        usual.append((partial(write_many_bytes_product, target=target),))
+    return usual, [*others, *rare_rows, *few_bits[1:], *attends.values()]
+
+
+def _dense_elements(target: CpuTarget) -> tuple[DenseElement, DenseElement]:
+    return DenseElement("f32"), bf16_element(target)
+
+
+def _write_few_bits(module: Module, *, target: CpuTarget, bits: int, minimums: bool) -> None:
+    name = write_quantized_product(module, target, bits, minimums=minimums)
+    write_expert_products(module, name)
 
 
 def most_rows_of(target: CpuTarget) -> int:
@@ -192,8 +257,15 @@ def no_kernels_notice() -> str:
 
 
 def prepare_in_background() -> None:
-    """Compile while something else is done; whoever wants kernels waits for it."""
-    Thread(target=cpu_kernels, name="compile cpu kernels", daemon=True).start()
+    """Compile while something else is done; whoever wants kernels waits for those alone."""
+    Thread(target=_prepare, name="compile cpu kernels", daemon=True).start()
+
+
+def _prepare() -> None:
+    kernels = cpu_kernels()
+    if kernels is not None:
+        with suppress(LateKernelError):  # whoever wants the kernel is told
+            kernels.compile_usual()
 
 
 def _made() -> CpuKernels | str:
@@ -206,8 +278,20 @@ def _make() -> CpuKernels | str:
     target = host_target()
     if isinstance(target, str):
         return target
+    if _failed:
+        return _failed[0]
     try:
         return CpuKernels(target, num_compute_threads(), ObjectCache())
-    except (KernelError, KeyError, RuntimeError, OSError, AttributeError) as error:
-        _log.warning("No CPU kernels: %s", error)
-        return f"LLVM could not make them ({error!s:.200})"
+    except _FAILURES as error:
+        return _not_made(error)
+
+
+_FAILURES = (KernelError, KeyError, RuntimeError, OSError, AttributeError)
+"""Of LLVM."""
+_failed: list[str] = []
+"""Why kernels that were wanted could not be made, to go after "since"."""
+
+
+def _not_made(error: Exception) -> str:
+    _log.warning("No CPU kernels: %s", error)
+    return f"LLVM could not make them ({error!s:.200})"

@@ -18,7 +18,6 @@ from pagedchat.jit.cpu.ir import FLOAT, I1, I16, I64, PTR, Function, Module, Val
 from pagedchat.jit.cpu.target import CpuTarget
 from pagedchat.ops.cpu.attention import WIDEST_HEAD, first_score
 from pagedchat.ops.cpu.dense_elements import argument
-from pagedchat.ops.cpu.heads import CACHE_ELEMENTS
 from pagedchat.ops.cpu.vectors import FLOATS, INTS, LANES, exponential, transposed
 
 QUERIES = 64
@@ -46,15 +45,14 @@ class _Shape(NamedTuple):
 _WIDE, _NARROW = _Shape(8, 3, 2, 1), _Shape(4, 1, 1, 4)
 
 
-def write_prompt_attention(module: Module, target: CpuTarget) -> None:
-    """`prompt_attention_f32` and `prompt_attention_bf16`."""
+def write_prompt_attention(module: Module, target: CpuTarget, element: str) -> None:
+    """`prompt_attention_f32` or `prompt_attention_bf16`, by what the cache holds; bytes have none."""
     shape = _WIDE if target.has_wide_registers else _NARROW
-    for element in CACHE_ELEMENTS:
-        f = module.function(f"prompt_attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
-        attention = _Attention(f, element, shape)
-        with f.loop(f.parameter("first"), f.parameter("last")) as unit:
-            attention.write(unit)
-        f.finish()
+    f = module.function(f"prompt_attention_{element}", [("args", PTR), ("first", I64), ("last", I64)])
+    attention = _Attention(f, element, shape)
+    with f.loop(f.parameter("first"), f.parameter("last")) as unit:
+        attention.write(unit)
+    f.finish()
 
 
 class _Attention:

@@ -39,7 +39,7 @@ from pagedchat.ops.cpu.vectors import (
 )
 
 NORMS = ("rms", "layer")
-_BLOCKS = "int8_blocks"
+_BYTES, _BLOCKS = "int8", "int8_blocks"
 _LEAST = 1e-36
 """Largest number of a group, below which all are taken for zero: 127 divided by it would be no float."""
 
@@ -47,18 +47,23 @@ _Source = Callable[[Value, "Value | None"], Value]
 """Index of an element, and which lanes there are if not all -> 16 of them; zeros where there are none."""
 
 
-def write_rows(module: Module, target: CpuTarget) -> None:
-    """`plain_f32`, `rms_int8`, `silu_bf16`, `silu_gated_int8` and all the others; of "bf16" and "rounded" the one
-    that is for the processor. Only experts have `limited_gated_int8`."""
+def sinks_of(target: CpuTarget) -> tuple[str, ...]:
+    """Of rows: of "bf16" and "rounded" the one that is for the processor."""
     of_many = [_BLOCKS] if has_many_bytes(target) else []
-    for sink in ("f32", bf16_element(target).name, "int8", *of_many):
-        _write_parts(module, f"plain_{sink}", sink, _plain)
-        for name in VECTOR_ACTIVATIONS:
-            _write_parts(module, f"{name}_{sink}", sink, _activated(name))
-            _write_parts(module, f"{name}_gated_{sink}", sink, _gated(name))
-        for norm in NORMS:
-            _write_norm(module, f"{norm}_{sink}", sink, norm)
-    _write_parts(module, "limited_gated_int8", "int8", _limited)
+    return ("f32", bf16_element(target).name, _BYTES, *of_many)
+
+
+def write_rows(module: Module, sink: str) -> None:
+    """`plain_f32`, `rms_f32`, `silu_f32`, `silu_gated_f32` and all the others of one of `sinks_of`. Only experts
+    have `limited_gated_int8`."""
+    _write_parts(module, f"plain_{sink}", sink, _plain)
+    for name in VECTOR_ACTIVATIONS:
+        _write_parts(module, f"{name}_{sink}", sink, _activated(name))
+        _write_parts(module, f"{name}_gated_{sink}", sink, _gated(name))
+    for norm in NORMS:
+        _write_norm(module, f"{norm}_{sink}", sink, norm)
+    if sink == _BYTES:
+        _write_parts(module, f"limited_gated_{sink}", sink, _limited)
 
 
 class _Rows:
@@ -175,11 +180,11 @@ def _folded(rows: _Rows, row: Value, of: Callable[[Value, Value | None], Value])
 
 def _num_parts(rows: _Rows, sink: str) -> Value:
     """Of a row."""
-    return rows.width // rows.group if sink in ("int8", _BLOCKS) else (rows.width + (RUN - 1)) // RUN
+    return rows.width // rows.group if sink in (_BYTES, _BLOCKS) else (rows.width + (RUN - 1)) // RUN
 
 
 def _write_part(rows: _Rows, sink: str, row_idx: Value, part: Value, parts: Value, source: _Source) -> None:
-    if sink in ("int8", _BLOCKS):
+    if sink in (_BYTES, _BLOCKS):
         _write_group(rows, row_idx, part, parts, source, in_blocks=sink == _BLOCKS)
     else:
         _write_run(rows, row_idx, part, source, sink)

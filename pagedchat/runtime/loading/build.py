@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pagedchat.config import EngineConfig
 from pagedchat.errors import DeviceError, PagedChatError, is_out_of_memory
 from pagedchat.events import LoadProgress
 from pagedchat.garbage import freeze_once, no_collections
-from pagedchat.ops.cpu.kernels import prepare_in_background
+from pagedchat.ops.cpu.kernels import LateKernelError, prepare_in_background
 from pagedchat.runtime.loading.cpu_process import give_back_freed_buffers, models, tune_for_cpu
 from pagedchat.runtime.loading.loaded import LoadedModel, Progress
 from pagedchat.runtime.loading.wake_gpu import wake_gpu
@@ -63,7 +64,12 @@ def _load(
 
     try:
         company = None if join_ranks is None else join_ranks()
-        loaded = assemble(config, progress, began, streams, company)
+        loaded: LoadedModel | None = None
+        with suppress(LateKernelError):
+            loaded = assemble(config, progress, began, streams, company)
+        if loaded is None:  # torch computes all
+            give_back_freed_buffers()
+            loaded = assemble(config, progress, began, streams, company)
     except BaseException:
         give_back_freed_buffers()
         raise

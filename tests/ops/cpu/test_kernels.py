@@ -23,6 +23,40 @@ def test_threads_are_no_more_than_was_said_before_they_began(most: int, threads:
     kernels.pool.close()
 
 
+def test_only_what_is_wanted_is_compiled(tmp_path: Path) -> None:
+    target = host_target()
+    if isinstance(target, str):
+        pytest.skip(f"no CPU kernels, since {target}")
+
+    def num_kept() -> int:
+        return len(list(tmp_path.iterdir()))
+
+    kernels = CpuKernels(target, 1, ObjectCache(tmp_path))
+    assert num_kept() == 1  # what threads do
+    assert kernels.address("heads_f32")
+    assert kernels.address("heads_int8")
+    assert num_kept() == 2
+    assert kernels.address("attention_int8")
+    assert num_kept() == 3
+    with pytest.raises(KeyError, match="attention_f64"):
+        kernels.address("attention_f64")
+    assert num_kept() == 3
+
+
+def test_each_kernel_is_in_one_part_and_the_usual_ones_are_made_beforehand() -> None:
+    target = host_target()
+    if isinstance(target, str):
+        pytest.skip(f"no CPU kernels, since {target}")
+    kernels = CpuKernels(target, 1, ObjectCache())
+    names = [name for part in kernels._parts for name in part.names]
+    assert len(names) == len({*names}) > 50
+    kernels.compile_usual()
+    made = {name for part in kernels._parts for name in part.names if part._library is not None}
+    whole = "bf16" if target.multiplies_bf16 else "f32"
+    assert {"int8", "rms_int8", "silu_gated_int8", f"attention_{whole}", f"heads_{whole}", "likely_columns"} <= made
+    assert {"int4", "attention_fp8", "attention_int8"}.isdisjoint(made)
+
+
 @pytest.mark.parametrize("reason", ["the processor lacks avx2", "LLVM cannot be had"])
 def test_without_kernels_the_reason_is_kept(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "host_target", lambda: reason)
