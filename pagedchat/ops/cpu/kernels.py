@@ -143,7 +143,7 @@ class _Part:
                 except _FAILURES as error:
                     _make.cache_clear()
                     _failed.append(_not_made(error))
-                    raise LateKernelError(_failed[-1]) from error
+                    raise LateKernelError(f"CPU kernels are missing, since {_failed[-1]}.") from error
             return self._library
 
 

@@ -65,7 +65,8 @@ def _load(
     try:
         company = None if join_ranks is None else join_ranks()
         loaded: LoadedModel | None = None
-        with suppress(LateKernelError):
+        # Ranks go through all this together: none of them begins again.
+        with suppress(*([LateKernelError] if company is None else [])):
             loaded = assemble(config, progress, began, streams, company)
         if loaded is None:  # torch computes all
             give_back_freed_buffers()

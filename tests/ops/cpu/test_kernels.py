@@ -7,7 +7,7 @@ import pytest
 from pagedchat.jit.cpu.cache import ObjectCache
 from pagedchat.jit.cpu.target import host_target
 from pagedchat.ops.cpu import kernels as module
-from pagedchat.ops.cpu.kernels import CpuKernels
+from pagedchat.ops.cpu.kernels import CpuKernels, LateKernelError
 
 
 @pytest.mark.parametrize(("most", "threads"), [(1, 1), (2, 2), (9, 3), (0, 1)])
@@ -82,4 +82,28 @@ def test_a_compiler_that_fails_is_no_traceback(tmp_path: Path, monkeypatch: pyte
         assert module.cpu_kernels() is None
         assert "out of registers" in module.objection()
     finally:
+        module._make.cache_clear()
+
+
+def test_a_kernel_that_cannot_be_made_later_is_said_and_there_are_none_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = host_target()
+    if isinstance(target, str):
+        pytest.skip(f"no CPU kernels, since {target}")
+    kernels = CpuKernels(target, 1, ObjectCache(tmp_path))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of registers")
+
+    monkeypatch.setattr(module, "Library", fail)
+    try:
+        with pytest.raises(LateKernelError) as raised:
+            kernels.address("heads_f32")
+        why = "LLVM could not make them (out of registers)"
+        assert str(raised.value) == f"CPU kernels are missing, since {why}."
+        assert module.cpu_kernels() is None
+        assert module.objection() == why
+    finally:
+        module._failed.clear()
         module._make.cache_clear()
