@@ -296,6 +296,26 @@ def test_processes_that_compile_the_same_cpu_kernel_at_once_all_have_it(here: Cp
     assert Library(module_that_counts(), here, ObjectCache(tmp_path / "kernels")).was_kept
 
 
+SOON_OVER = """
+import sys, time
+from pagedchat.ops.cpu.kernels import prepare_in_background
+prepare_in_background()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.5", "1.1"])
+def test_a_process_ends_well_in_the_midst_of_compiling(here: CpuTarget, seconds: str, tmp_path: Path) -> None:
+    """LLVM that is taken down while it works ends a process with a signal."""
+    assert here.llvm
+    done = subprocess.run(
+        [sys.executable, "-c", SOON_OVER, seconds], cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        env={**os.environ, "PAGEDCHAT_CACHE_DIR": str(tmp_path)}, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.rglob(f"*{CPU_SUFFIX}"))
+
+
 # --- threads ----------------------------------------------------------------------------------------
 
 

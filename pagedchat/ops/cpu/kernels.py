@@ -2,12 +2,13 @@
 wanted; what most models want before, in the background. Where there are none, it knows why.
 """
 
+import atexit
 import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property, partial
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 from pagedchat.errors import KernelError
 from pagedchat.jit.cpu.cache import ObjectCache
@@ -66,9 +67,12 @@ class CpuKernels:
         """Have no more of them, unless they are there already."""
         self._num_threads = min(self._num_threads, max(1, most))
 
-    def compile_usual(self) -> None:
-        """What a model in its usual form wants: so it is there when it is asked for."""
+    def compile_usual(self, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """What a model in its usual form wants, part by part until it is enough: so it is there when it is asked
+        for."""
         for part in self._parts[: _num_usual(self.target)]:
+            if is_enough():
+                return
             part.library  # noqa: B018 - that compiles it
 
     def address(self, name: str) -> int:
@@ -258,14 +262,26 @@ def no_kernels_notice() -> str:
 
 def prepare_in_background() -> None:
     """Compile while something else is done; whoever wants kernels waits for those alone."""
-    Thread(target=_prepare, name="compile cpu kernels", daemon=True).start()
+    thread = Thread(target=_prepare, name="compile cpu kernels", daemon=True)
+    thread.start()
+    atexit.register(_end, thread)
+
+
+_ending = Event()
+"""The process is about to end."""
 
 
 def _prepare() -> None:
     kernels = cpu_kernels()
     if kernels is not None:
         with suppress(LateKernelError):  # whoever wants the kernel is told
-            kernels.compile_usual()
+            kernels.compile_usual(_ending.is_set)
+
+
+def _end(thread: Thread) -> None:
+    """LLVM is not to be in the midst of a part, of a second at most, when what it holds is given back."""
+    _ending.set()
+    thread.join()
 
 
 def _made() -> CpuKernels | str:
