@@ -41,6 +41,7 @@ def away(host: CpuTarget) -> Iterator[CpuKernels]:
         patched.setattr(kernels_module, "Pool", ForeignPool)
         patched.setattr(linear_module, "Program", ForeignProgram)
         made = CpuKernels(host, 2, ObjectCache())
+        assert made.pool.num_threads == 2  # it has all kernels, which are linked now
         there = machine.Machine("gcc", "")
         patched.setattr(ForeignProgram, "machine", there)
         yield made

@@ -12,22 +12,27 @@ from typing import Any, NamedTuple
 import torch
 
 from pagedchat.jit.cpu.pool import Job
-from tools.arm64.machine import Machine, number_of
+from tools.arm64.machine import ForeignLibrary, Machine, number_of
 
 _LEAST_ADDRESS, _LAST_ADDRESS = 1 << 32, 1 << 48
 """Other words are numbers."""
 
 
 class ForeignPool:
-    """As `Pool`; nobody waits for anybody.
+    """As `Pool`; nobody waits for anybody. All kernels are there from now on, since the program that has them is
+    linked once.
 
     Args:
         num_threads: that programs are written for.
-        others: of `Pool`.
+        others: of `Pool`: the processor, and where compiled kernels are kept.
     """
 
     def __init__(self, num_threads: int, *others: Any) -> None:
+        from pagedchat.ops.cpu.kernels import module_texts  # noqa: PLC0415 - the plugin is to be first
+
         self.num_threads = num_threads
+        for text in module_texts(others[0]) if others else ():
+            ForeignLibrary(text, *others)
 
     def close(self) -> None:
         """Nothing."""
