@@ -53,7 +53,10 @@ class CpuKernels:
 
     def __init__(self, target: CpuTarget, num_threads: int, cache: ObjectCache) -> None:
         self.target = target
-        self._parts = [_Part(text, target, cache) for text in module_texts(target)]
+        usual, others = _usual_and_other_parts(target)
+        self._usual, self._others = (
+            [_Part(_text_of(*writers), target, cache) for writers in parts] for parts in (usual, others)
+        )
         self._addresses: dict[str, int] = {}
         self._cache, self._num_threads = cache, num_threads
         Library(str(pool_module(target)), target, cache)  # compiled here, so that whoever needs it finds it
@@ -70,7 +73,7 @@ class CpuKernels:
     def compile_usual(self, is_enough: Callable[[], bool] = lambda: False) -> None:
         """What a model in its usual form wants, part by part until it is enough: so it is there when it is asked
         for."""
-        for part in self._parts[: _num_usual(self.target)]:
+        for part in self._usual:
             if is_enough():
                 return
             part.library  # noqa: B018 - that compiles it
@@ -122,7 +125,7 @@ class CpuKernels:
         return zero_of(self.target, 8)
 
     def _found(self, name: str) -> int:
-        part = next((part for part in self._parts if name in part.names), None)
+        part = next((part for part in (*self._usual, *self._others) if name in part.names), None)
         if part is None:
             raise KeyError(name)
         return part.library.address(name)
@@ -162,10 +165,6 @@ _Writer = Callable[[Module], object]
 _Writers = tuple[_Writer, ...]
 
 
-def _num_usual(target: CpuTarget) -> int:
-    return len(_usual_and_other_parts(target)[0])
-
-
 def _text_of(*writers: _Writer) -> str:
     module = Module()
     for write in writers:
@@ -176,7 +175,8 @@ def _text_of(*writers: _Writer) -> str:
 def _usual_and_other_parts(target: CpuTarget) -> tuple[list[_Writers], list[_Writers]]:
     """What is written into each module."""
     whole = "bf16" if target.multiplies_bf16 else "f32"
-    dense = [partial(write_dense_product, target=target, element=each) for each in _dense_elements(target)]
+    elements = DenseElement("f32"), bf16_element(target)
+    dense = [partial(write_dense_product, target=target, element=each) for each in elements]
     attends = {each: (partial(write_attention, element=each),) for each in CACHE_ELEMENTS}
     rows = {each: (partial(write_rows, sink=each),) for each in sinks_of(target)}
     rare_rows = [] if target.multiplies_bf16 else [rows.pop(bf16_element(target).name)]
@@ -193,10 +193,6 @@ def _usual_and_other_parts(target: CpuTarget) -> tuple[list[_Writers], list[_Wri
     if has_many_bytes(target):
         usual.append((partial(write_many_bytes_product, target=target),))
     return usual, [*others, *rare_rows, *few_bits[1:], *attends.values()]
-
-
-def _dense_elements(target: CpuTarget) -> tuple[DenseElement, DenseElement]:
-    return DenseElement("f32"), bf16_element(target)
 
 
 def _write_few_bits(module: Module, *, target: CpuTarget, bits: int, minimums: bool) -> None:
