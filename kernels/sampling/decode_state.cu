@@ -5,6 +5,7 @@
 
 #include "common/argmax.cuh"
 #include "common/dependent_launch.cuh"
+#include "sampling/next_state.cuh"
 
 constexpr int NUM_THREADS = 512;
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
@@ -99,15 +100,10 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
                 const Element* logits,          // [num_seqs, vocab_size]
                 int vocab_size, int history_len) {
   const int seq = blockIdx.x, num_seqs = gridDim.x;
+  const NextState next = {token_ids, positions, seq_lens, history, step, arrivals, num_seqs, history_len};
   wait_for_previous_kernel();
-  const int next = most_likely_of(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
-  if (threadIdx.x > 0) return;
-  history[static_cast<int64>(*step % history_len) * num_seqs + seq] = next;
-  token_ids[seq] = next;
-  if (positions[seq] >= 0) {
-    positions[seq] += 1;
-    seq_lens[seq] += 1;
-  }
-  __threadfence();  // everybody has read the step before the last one moves it on
-  if (atomicInc(arrivals, num_seqs - 1) == num_seqs - 1) *step += 1;
+  NextState::Before before = {};
+  if (threadIdx.x == 0) before = next.look(seq);
+  const int token = most_likely_of(logits + static_cast<int64>(seq) * vocab_size, vocab_size);
+  if (threadIdx.x == 0) next.take(seq, token, before);
 }

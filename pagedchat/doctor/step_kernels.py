@@ -26,8 +26,18 @@ from pagedchat.ops.products.streamed_plan import StreamPlan
 from pagedchat.ops.products.warpgroup_plan import WarpgroupPlan
 from pagedchat.ops.products.wide_plan import WidePlan
 from pagedchat.ops.quantized.weight_form import WHOLE
+from pagedchat.ops.screening.plan import plan_screen
 from pagedchat.runtime.graphs.step_facts import EXPERTS, DecodeFacts, PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MERGED, WARPGROUPS, rows_of_last_layer
+from pagedchat.runtime.graphs.which_step import (
+    FUSED,
+    LAYERS,
+    LIBRARY,
+    MERGED,
+    SCREENED_HEAD,
+    WARPGROUPS,
+    rows_of_last_layer,
+    which_head,
+)
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, whole_step_plan
 
 _LONG_PROMPTS = "prompts are long enough for it"
@@ -169,7 +179,7 @@ def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
     plan = layers_plan(facts)
     constants = {} if plan is None else plan.constants
     yield from (Launch("embedding", "embed_tokens"), Launch("all layers", "streamed_layers", constants))
-    yield from _few_rows_head(facts.setting, facts.rows)
+    yield from _few_rows_head(facts)
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
@@ -196,7 +206,7 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     if sizes.mixture is not None:
         yield from (Launch("norms", "add_norm"), *_experts(setting, rows))
-    yield from _few_rows_head(setting, rows)
+    yield from _few_rows_head(facts)
 
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
@@ -220,8 +230,23 @@ def _no_kernel(in_features: int) -> str:
     return f"no number of warps shares out its rows of {in_features:,}"
 
 
-def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
-    sizes = setting.sizes
+def _is_screened(facts: DecodeFacts) -> bool:
+    return which_head(facts).name == SCREENED_HEAD
+
+
+def _screened_head(facts: DecodeFacts) -> Iterator[Work]:
+    gpu = facts.setting.gpu
+    plan = None if gpu is None else plan_screen(facts.setting.sizes.hidden, facts.rows, gpu.shared_bytes)
+    yield Launch("digits of rows", "screen_rows")
+    yield Launch(HEAD, "screen_vocabulary", {} if plan is None else plan.constants)
+    yield Launch("next token", "choose_screened")
+
+
+def _few_rows_head(facts: DecodeFacts) -> Iterator[Work]:
+    setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
+    if _is_screened(facts):
+        yield from _screened_head(facts)
+        return
     if not sizes.plain_head:
         yield from _finished_logits(setting, rows)
         return
@@ -265,6 +290,9 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
     yield from _experts(setting, rows)
+    if _is_screened(facts):
+        yield from _screened_head(facts)
+        return
     yield from _warpgroup_product(setting, head_of(setting.sizes), rows)
     yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
 
@@ -286,6 +314,9 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _written_and_read(facts.setting)
     yield from _all_products(facts.setting, facts.rows, why)
     yield from _experts(facts.setting, facts.rows)
+    if _is_screened(facts):
+        yield from _screened_head(facts)
+        return
     yield from multiplied(facts.setting, head_of(sizes), facts.rows, why)
     yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
 

@@ -17,6 +17,7 @@ from pagedchat.ops.products.kernels import KERNELS as PRODUCTS
 from pagedchat.ops.quantized.kernels import KERNELS as QUANTIZED
 from pagedchat.ops.ranks.kernels import KERNELS as RANKS
 from pagedchat.ops.sampling.kernels import KERNELS as SAMPLING
+from pagedchat.ops.screening.kernels import KERNELS as SCREENING
 from pagedchat.ops.whole_step.kernels import KERNELS as WHOLE_STEP
 
 CATALOGUE = (
@@ -30,6 +31,7 @@ CATALOGUE = (
     *WHOLE_STEP,
     *RANKS,
     *SAMPLING,
+    *SCREENING,
 )
 
 

@@ -42,6 +42,8 @@ from pagedchat.ops.sampling.row_rules import RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import sample
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
+from pagedchat.ops.screening.screen import screen_of
+from pagedchat.ops.screening.screened_argmax import screened_argmax
 from pagedchat.ops.whole_step.persistent_decode import PersistentDecode
 from pagedchat.ops.whole_step.plan import plan_clustered, plan_persistent
 from pagedchat.ops.whole_step.screened_head import screen_head
@@ -234,6 +236,7 @@ def decode_step(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     warpgroup_linear(rows, qkv)
     invariant_linear(rows, qkv)
     logits_argmax(state, logits, rows, weight, norm=norm, best=torch.zeros(1, dtype=torch.int64))
+    screened_argmax(state, rows, screen_of(weight), norm=norm)
     streamed_step(dtype, head_size, state, caches)
     whole_step(dtype)
 

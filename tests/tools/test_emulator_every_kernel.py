@@ -20,6 +20,7 @@ from tests.tools.emulated_ops import (
     quantized,
     ranks,
     sampling,
+    screening,
     whole_step,
 )
 from tests.tools.emulated_ops.op_case import OpCase
@@ -37,6 +38,7 @@ CASES: list[OpCase] = [
     *quantized.CASES,
     *ranks.CASES,
     *sampling.CASES,
+    *screening.CASES,
     *whole_step.CASES,
 ]
 FEW_MULTIPROCESSORS = 28

@@ -9,16 +9,14 @@ from math import ceil, frexp, sqrt
 import torch
 
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.screening.integers import integers_of, length_of
 from pagedchat.ops.whole_step.plan import QUANTIZED_ROWS, quantized_tile_bytes
 
 LARGEST_DIGITS = 1 << 22
 """Of an element of the input."""
-_LARGEST = 127
 _STEP = 32
 _ROWS_AT_A_TIME = 1 << 12
-_LOST_IN_SUMS = 2.0**-22
-"""Of a sum for each of its products, relative to the sum of their magnitudes: twice what tensor cores cut off."""
-_LEAST_WIDTH, _LEAST_SCALE, _MOST_SCALE, _LEAST_LENGTH, _MOST_LENGTH = 1e-24, 1e-29, 1e18, 1e-6, 1e12
+_LEAST_LENGTH, _MOST_LENGTH = 1e-6, 1e12
 """What keeps all products of the kernel away from the ends of float32."""
 
 
@@ -51,29 +49,6 @@ def screen_head(head: torch.Tensor, norm: Norm) -> ScreenedHead:
     return ScreenedHead(tiles, digit_scale)
 
 
-def integers_of(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Integers and scales that make `rows` `[num_rows, hidden]`, and how far they may lead from a product with it.
-
-    Returns:
-        `[num_rows, hidden]` int8; scales `[num_rows]` float32, of which bfloat16 holds all; widths `[num_rows]`
-        float32: a product with x that is summed up in float32 differs from scale * (integers . x) by less than
-        width * |x|; infinite for rows that have elements beyond all measure.
-    """
-    exact = rows.float()
-    scales = (exact.abs().amax(dim=1) / _LARGEST).to(torch.bfloat16).float()
-    scales = torch.where(scales < _LEAST_SCALE, torch.zeros_like(scales), scales)
-    # In units of the scale no square is too large or too small for a float.
-    steps = torch.where(scales > 0, scales, torch.ones_like(scales))
-    units = exact / steps[:, None]
-    integers = torch.where(scales[:, None] > 0, units.round().clamp(-_LARGEST, _LARGEST), torch.zeros_like(units))
-    lengths = _length(units - integers) + rows.shape[1] * _LOST_IN_SUMS * _length(units)
-    widths = lengths * steps * 1.001 + _LEAST_WIDTH
-    finite = scales < _MOST_SCALE
-    widths = torch.where(finite, widths, torch.full_like(widths, float("inf")))
-    integers = torch.where(finite[:, None], integers, torch.zeros_like(integers))
-    return integers.to(torch.int8), torch.where(finite, scales, torch.zeros_like(scales)), widths
-
-
 def _fill(
     tiles: torch.Tensor, integers: torch.Tensor, scales: torch.Tensor, widths: torch.Tensor, digit_scale: float
 ) -> None:
@@ -95,13 +70,8 @@ def _fill(
 def _longest(norm: Norm, hidden: int) -> float:
     """A power of two that no row is longer than which `norm` has made, rounded as it may be."""
     scale, shift = norm.weight.float(), norm.bias
-    most = sqrt(hidden) * float(scale.abs().max()) + (0.0 if shift is None else float(_length(shift.double())))
+    most = sqrt(hidden) * float(scale.abs().max()) + (0.0 if shift is None else float(length_of(shift.double())))
     return 2.0 ** frexp(min(max(_LEAST_LENGTH, most * 1.02), _MOST_LENGTH))[1]
-
-
-def _length(rows: torch.Tensor) -> torch.Tensor:
-    """Of the last dimension. No product: it would load a library."""
-    return rows.square().sum(dim=-1).sqrt()
 
 
 def _rounded_up(values: torch.Tensor) -> torch.Tensor:

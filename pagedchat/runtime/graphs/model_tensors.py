@@ -26,8 +26,9 @@ from pagedchat.ops.common.model_sizes import MixtureSizes, ModelSizes
 from pagedchat.ops.common.norm import HeadNorms, Norm
 from pagedchat.ops.experts.mix_experts import Experts
 from pagedchat.ops.products.model_tensors import FeedForward, LayerTensors, Mixture, ModelTensors, Product
-from pagedchat.ops.quantized.weight import form_of
+from pagedchat.ops.quantized.weight import QuantizedWeight, form_of
 from pagedchat.ops.quantized.weight_form import WeightForm
+from pagedchat.ops.screening.screen import Screen, screen_of
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.foreign_model import OBJECTION, ForeignModel, StepModel, foreign_sizes
 from pagedchat.runtime.graphs.objections import objection_to, objection_to_cache, objection_to_whole_steps
@@ -87,6 +88,8 @@ def sizes_of(config: NativeConfig) -> ModelSizes:
 
 _found: WeakKeyDictionary[NativeModel, dict[int, ModelTensors | None]] = WeakKeyDictionary()
 """What was found of models that are still there, by `model_len`."""
+_screens: WeakKeyDictionary[NativeModel, Screen] = WeakKeyDictionary()
+"""Of the same models, what was made of their heads."""
 
 
 def setting_of(model: StepModel, backend: CudaAttention) -> Setting:
@@ -162,6 +165,19 @@ def tensors_of(model: StepModel, model_len: int) -> ModelTensors | None:
     if model_len not in found:
         found[model_len] = _find(model, model_len)
     return found[model_len]
+
+
+def screen_of_model(model: StepModel) -> Screen | None:
+    """The head with its copy in 8-bit integers, which all steps of a model read; None where it is not whole, or
+    not ours."""
+    if isinstance(model, ForeignModel):
+        return None
+    if model not in _screens:
+        head = weight_of(_decoder(model).head)
+        if isinstance(head, QuantizedWeight):
+            return None
+        _screens[model] = screen_of(head)
+    return _screens[model]
 
 
 def _config(model: NativeModel) -> NativeConfig:

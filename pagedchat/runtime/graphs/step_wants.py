@@ -10,8 +10,10 @@ from pagedchat.ops.all_layers.shape import MAX_LAYERS, why_not
 from pagedchat.ops.common.model_sizes import ProductSizes
 from pagedchat.ops.products.few_rows_plan import plan_few_rows
 from pagedchat.ops.products.many_rows_plan import plan_many_rows
+from pagedchat.ops.screening.plan import MAX_TOKENS as MAX_SCREENED_TOKENS
+from pagedchat.ops.screening.plan import plan_screen, screen_bytes
 from pagedchat.ops.whole_step.plan import MAX_SCREENED, MAX_TOKENS, missing_blocks, missing_code
-from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts
+from pagedchat.runtime.graphs.step_facts import HEAD, DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.whole_steps import (
     CLUSTERS,
     ONE_LAUNCH,
@@ -310,6 +312,55 @@ def warpgroup_products(facts: DecodeFacts) -> str:
     if 2 * len(left) <= len(products) or 2 * sum(map(_weights, left)) <= sum(map(_weights, products)):
         return ""
     return f"a library is faster for {len(left)} of its {len(products)} products, or they are not whole tiles"
+
+
+# --- heads that are screened --------------------------------------------------------------------------
+
+_LEAST_SCREENED = 48_000_000
+"""Elements of a vocabulary from which on reading half of its bytes saves more than two more launches take."""
+_SCREEN_SHARE = 0.01
+"""Of a GPU's memory, that the copy of a vocabulary may take."""
+
+
+def greedy_tokens(facts: DecodeFacts) -> str:
+    """Nobody who wants logits."""
+    return "" if facts.choice == "greedy" else "tokens are drawn from logits"
+
+
+def plain_head(facts: DecodeFacts) -> str:
+    """Logits that are products of rows and vocabulary, all of them here."""
+    return "" if facts.setting.sizes.plain_head else "its logits are more than a product of rows and vocabulary"
+
+
+def whole_head(facts: DecodeFacts) -> str:
+    """A head of 16 bits."""
+    return "its head has few bits already" if facts.setting.form(HEAD).few else ""
+
+
+def rows_of_screened_head(facts: DecodeFacts) -> str:
+    """Few rows, of a width that the kernels know."""
+    gpu, hidden = facts.setting.gpu, facts.setting.sizes.hidden
+    if gpu is not None and plan_screen(hidden, facts.rows, gpu.shared_bytes) is not None:
+        return ""
+    return (
+        f"a vocabulary is screened for {MAX_SCREENED_TOKENS} rows at most, and not for {facts.rows} of {hidden:,}"
+    )
+
+
+def head_worth_screening(facts: DecodeFacts) -> str:
+    """A vocabulary that takes long to read."""
+    sizes = facts.setting.sizes
+    count = sizes.vocab_size * sizes.hidden
+    return f"a vocabulary of {count:,} elements is read in no time" if count < _LEAST_SCREENED else ""
+
+
+def room_for_screen(facts: DecodeFacts) -> str:
+    """Memory for a copy of half the size."""
+    sizes, gpu = facts.setting.sizes, facts.setting.gpu
+    size = screen_bytes(sizes.vocab_size, sizes.hidden)
+    if gpu is None or size <= gpu.memory_bytes * _SCREEN_SHARE:
+        return ""
+    return f"a copy of the vocabulary of {size >> 20:,} MiB is more than a hundredth of the GPU's memory"
 
 
 # --- prompts ------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.screening.integers import integers_of
 from pagedchat.ops.whole_step import screened_head
 from pagedchat.ops.whole_step.plan import QUANTIZED_ROWS, quantized_tile_bytes
-from pagedchat.ops.whole_step.screened_head import LARGEST_DIGITS, integers_of, screen_head
+from pagedchat.ops.whole_step.screened_head import LARGEST_DIGITS, screen_head
 
 DTYPES = [torch.float16, torch.bfloat16]
 HIDDEN = 64

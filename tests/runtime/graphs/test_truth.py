@@ -55,6 +55,7 @@ class Case:
         ours = load_ours(folder, dtype, device)
         self.dtype, self.num_texts = dtype, num_texts
         self.chains = chains_of(ours)
+        self.has_plain_head = sizes_of(ours.config).plain_head
         self.runner: CapturedRunner = make_runner(
             ours, 4 * num_texts, captured=True, max_num_seqs=max(num_texts, 16), max_num_tokens=1024
         )
@@ -181,6 +182,39 @@ def test_decodes(case: Case, family: str) -> None:
         case.dtype == torch.float16 and not case.truth.mixes
     ):  # with 8 bits less there is a family that leaves nothing certain
         assert case.truth.share_decided > 0.1
+
+
+@torch.inference_mode()
+def test_decodes_without_logits(case: Case, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of several launches whose vocabulary is screened, of whatever size it is."""
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    case.runner.decodes.store.forget()
+    wrong, served = [], set()
+    for kind, most in {LAYERS: 2, FUSED: 8, WARPGROUPS: 32, LIBRARY: 32}.items():
+        rows = min(most, case.num_texts)
+        force(case.runner, {kind})
+        these = sequences(case, rows)
+        for _ in prefill(case, these):
+            pass
+        with kinds_noted() as noted:
+            decoding = decode(case, these)
+            steps = [next(decoding)]
+            if {name for name, _ in noted} != {kind}:  # it does not serve them
+                continue
+            steps += decoding
+        if any(logits.shape[1] for logits, _ in steps):
+            assert not case.has_plain_head
+            continue
+        served.add(kind)
+        chosen = torch.tensor([tokens for _, tokens in steps])[..., 0].T
+        wrong += [
+            f"{kind}: {places}"
+            for places in [case.truth.wrong_choices(chosen, (slice(0, rows), DECODED))]
+            if places
+        ]
+    case.runner.decodes.store.forget()  # the next test has them with logits
+    assert wrong == []
+    assert bool(served) == (case.has_plain_head and LIBRARY in case.chains)
 
 
 @torch.inference_mode()

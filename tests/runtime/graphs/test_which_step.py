@@ -1,9 +1,11 @@
 """Which step serves which batch: the choices as they are, and the words for what speaks against a step."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.doctor.step_kernels import decode_work
 from pagedchat.doctor.step_work import Fallback
 from pagedchat.layers.alibi import Alibi
@@ -18,6 +20,7 @@ from pagedchat.runtime.graphs.objections import objection_to, objection_to_whole
 from pagedchat.runtime.graphs.step_facts import HEAD, DecodeFacts, PrefillFacts
 from pagedchat.runtime.graphs.step_wants import code_for_layers
 from pagedchat.runtime.graphs.which_step import (
+    ALL_LOGITS,
     DECODES,
     FUSED,
     LAYERS,
@@ -25,9 +28,11 @@ from pagedchat.runtime.graphs.which_step import (
     MERGED,
     MODULES,
     PREFILLS,
+    SCREENED_HEAD,
     WARPGROUPS,
     rows_of_last_layer,
     which_decode,
+    which_head,
     which_prefill,
 )
 from pagedchat.runtime.graphs.whole_steps import (
@@ -179,6 +184,37 @@ def test_refusals_say_why() -> None:
         "tensor cores multiply bfloat16 from sm_80 on"
     )
     assert against(facts(setting(OPT, "sm_90", "float32"), 1), FUSED) == "tensor cores do not multiply float32"
+
+
+def test_large_heads_are_screened_on_hopper_where_tokens_are_the_likeliest() -> None:
+    for name in ("qwen2.5-0.5b", "qwen3-1.7b", "llama-3.1-8b"):
+        h200 = setting(config_of(name), "sm_90", "bfloat16")
+        heads = [which_head(facts(h200, rows)).name for rows in (1, 8, 64, 65)]
+        assert heads == [SCREENED_HEAD] * 3 + [ALL_LOGITS]
+
+
+def test_heads_that_are_not_screened_say_why() -> None:
+    def why(config: DecoderConfig, rows: int = 1, architecture: str = "sm_90", **others: Any) -> str:
+        of_step = {
+            "choice": others.pop("choice", "greedy"),
+            "without_trust": others.pop("without_trust", frozenset()),
+        }
+        chosen = which_head(facts(setting(config, architecture, "bfloat16", **others), rows, **of_step))
+        return dict(chosen.refused)[SCREENED_HEAD]
+
+    qwen = config_of("qwen3-1.7b")
+    assert why(qwen, choice="drawn") == "tokens are drawn from logits"
+    assert why(qwen, 65) == "a vocabulary is screened for 64 rows at most, and not for 65 of 2,048"
+    assert why(qwen, architecture="sm_80") == "products by warpgroups exist on sm_90 alone"
+    assert why(qwen, batch_invariant=True).startswith("a reply is to be the same in any company")
+    assert why(qwen, forms={"head": WeightForm("int8", 2048)}) == "its head has few bits already"
+    assert why(qwen, without_trust=frozenset({SCREENED_HEAD})).startswith("it gave other results")
+    assert why(OPT) == "a vocabulary of 38,608,896 elements is read in no time"
+    assert why(config_of("gemma-2-2b")) == "its logits are more than a product of rows and vocabulary"
+    small = replace(KNOWN_GPUS["sm_90"], memory_bytes=24 << 30)
+    assert why(qwen, gpu=small) == (
+        "a copy of the vocabulary of 299 MiB is more than a hundredth of the GPU's memory"
+    )
 
 
 def test_what_a_model_has_too_much_of_is_said() -> None:

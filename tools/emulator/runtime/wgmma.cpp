@@ -40,7 +40,7 @@ void meet_in_warpgroup(const char* what, Action action) {
 }
 
 // What the text says: "...m64n128k16.f32.f16.f16{d...},a,b,p,1,1[,transposed a],transposed b;", a in registers in
-// braces too.
+// braces too; of integers "...m64n128k32.s32.s8.s8{d...},a,b,p;".
 struct Shape16 {
   int columns;
   bool has_predicate, a_is_in_registers, transposed_a, transposed_b;
@@ -49,16 +49,17 @@ struct Shape16 {
     has_predicate = text.rfind("setp", 0) == 0;
     columns = atoi(text.c_str() + text.find("m64n") + 4);
     a_is_in_registers = text.compare(text.find('}'), 3, "},{") == 0;
-    const size_t scales = text.find(",p,") + 3;  // "1,1,0,0;"
-    transposed_a = !a_is_in_registers && text[scales + 4] == '1';
-    transposed_b = text[scales + (a_is_in_registers ? 4 : 6)] == '1';
+    const size_t found = text.find(",p,"), scales = found + 3;  // "1,1,0,0;"
+    const bool can_be = found != std::string::npos;
+    transposed_a = can_be && !a_is_in_registers && text[scales + 4] == '1';
+    transposed_b = can_be && text[scales + (a_is_in_registers ? 4 : 6)] == '1';
   }
 };
 
 Share own_share(const Arguments& arguments, const Shape16& shape) {
   Share share = {{}, {}};
   const size_t first = shape.has_predicate ? 1 : 0, count = shape.columns / 2;
-  for (size_t i = 0; i < count; i++) share.d.push_back(arguments.place<float>(first + i));
+  for (size_t i = 0; i < count; i++) share.d.push_back(arguments.place<uint32_t>(first + i));
   for (size_t i = 0; i < 4 && shape.a_is_in_registers; i++) share.a[i] = arguments.word(first + count + i);
   return share;
 }
@@ -72,7 +73,8 @@ Product product_of(const Arguments& arguments, const Shape16& shape) {
           shape.a_is_in_registers,
           {arguments.bits(a), shape.transposed_a, element},
           {arguments.bits(b), shape.transposed_b, element},
-          {}};
+          {},
+          arguments.has(".s8.")};
 }
 
 }  // namespace

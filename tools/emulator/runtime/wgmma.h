@@ -1,5 +1,5 @@
-// Products of a warpgroup (wgmma): D 64 x N (+)= A 64 x 16 B 16 x N. They run at once or when somebody waits for
-// them.
+// Products of a warpgroup (wgmma): D 64 x N (+)= A 64 x 16 B 16 x N, of 8-bit integers A 64 x 32 B 32 x N. They run
+// at once or when somebody waits for them.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace emulator {
 
 // What a thread says of a product.
 struct Share {
-  std::vector<float*> d;  // 4 for every 8 columns, as of mma
+  std::vector<void*> d;  // float or int32_t, 4 for every 8 columns, as of mma
   uint32_t a[4];
 };
 
@@ -23,6 +23,7 @@ struct Matrix16 {
   Element element;
 
   float at(int row, int k) const;
+  int8_t integer_at(int row, int k) const;
 };
 
 struct Product {
@@ -30,8 +31,10 @@ struct Product {
   bool adds, a_is_in_registers;
   Matrix16 a, b;
   std::vector<Share> shares;  // of 128 threads
+  bool integers = false;      // of 8 bits
 
   void run() const;
+  void run_integers() const;
 };
 
 struct Warpgroup {

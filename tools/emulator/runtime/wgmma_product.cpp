@@ -9,7 +9,7 @@
 namespace emulator {
 namespace {
 
-constexpr int DEPTH = 16, ROWS = 64;
+constexpr int DEPTH = 16, DEPTH_OF_BYTES = 32, ROWS = 64;
 
 uint32_t field(uint64_t descriptor, int shift) { return static_cast<uint32_t>(descriptor >> shift & 0x3fff) << 4; }
 
@@ -19,10 +19,12 @@ uint32_t row_bytes_of(uint64_t descriptor) {
   return bytes[descriptor >> 62];
 }
 
-// Of an element, from the beginning of the matrix; `leading` and `stride` are the descriptor's byte offsets.
-uint32_t offset_along_depth(uint32_t row, uint32_t k, uint32_t row_bytes, uint32_t leading, uint32_t stride) {
-  const uint32_t in_row = row_bytes / 2;  // elements
-  return k / in_row * leading + row / 8 * stride + row % 8 * row_bytes + k % in_row * 2;
+// Of an element of so many bytes, from the beginning of the matrix; `leading` and `stride` are the descriptor's
+// byte offsets.
+uint32_t offset_along_depth(uint32_t row, uint32_t k, uint32_t bytes, uint32_t row_bytes, uint32_t leading,
+                            uint32_t stride) {
+  const uint32_t in_row = row_bytes / bytes;  // elements
+  return k / in_row * leading + row / 8 * stride + row % 8 * row_bytes + k % in_row * bytes;
 }
 
 uint32_t offset_transposed(uint32_t row, uint32_t k, uint32_t row_bytes, uint32_t leading, uint32_t stride) {
@@ -35,20 +37,55 @@ uint32_t offset_transposed(uint32_t row, uint32_t k, uint32_t row_bytes, uint32_
 int thread_of_row(int row, int k) { return row / 16 * WARP_SIZE + row % 8 * 4 + k % 8 / 2; }
 int register_of_row(int row, int k) { return (row % 16 >= 8) + 2 * (k >= 8); }
 
+// Of the number `i` of a thread, in D.
+int row_of(int thread, int i) { return thread / WARP_SIZE * 16 + thread % WARP_SIZE / 4 + i / 2 % 2 * 8; }
+int column_of(int thread, int i) { return i / 4 * 8 + thread % 4 * 2 + i % 2; }
+
+// What lies `offset` bytes into a matrix; with a swizzle 16-byte pieces of a row change places.
+template <typename T>
+T in_shared(uint64_t descriptor, uint32_t offset) {
+  uint32_t address = field(descriptor, 0) + offset;
+  address ^= address >> 3 & (row_bytes_of(descriptor) - 16);
+  T found;
+  const uint32_t place = current->block.rank << RANK_SHIFT | (address & 0x3ffff);
+  memcpy(&found, at_shared(place, sizeof(T), sizeof(T), "wgmma"), sizeof(T));
+  return found;
+}
+
 }  // namespace
 
 float Matrix16::at(int row, int k) const {
   const uint32_t leading = field(descriptor, 16), stride = field(descriptor, 32), width = row_bytes_of(descriptor);
-  uint32_t address = field(descriptor, 0);
-  address += transposed ? offset_transposed(row, k, width, leading, stride)
-                        : offset_along_depth(row, k, width, leading, stride);
-  address ^= address >> 3 & (width - 16);  // the swizzle: 16-byte pieces of a row change places
-  uint16_t bits;
-  memcpy(&bits, at_shared(current->block.rank << RANK_SHIFT | (address & 0x3ffff), 2, 2, "wgmma"), 2);
-  return value_of(bits, element);
+  const uint32_t offset = transposed ? offset_transposed(row, k, width, leading, stride)
+                                     : offset_along_depth(row, k, 2, width, leading, stride);
+  return value_of(in_shared<uint16_t>(descriptor, offset), element);
+}
+
+int8_t Matrix16::integer_at(int row, int k) const {
+  const uint32_t leading = field(descriptor, 16), stride = field(descriptor, 32);
+  return in_shared<int8_t>(descriptor, offset_along_depth(row, k, 1, row_bytes_of(descriptor), leading, stride));
+}
+
+void Product::run_integers() const {
+  int8_t left[ROWS][DEPTH_OF_BYTES];
+  std::vector<int8_t> right(static_cast<size_t>(columns) * DEPTH_OF_BYTES);
+  for (int k = 0; k < DEPTH_OF_BYTES; k++) {
+    for (int row = 0; row < ROWS; row++) left[row][k] = a.integer_at(row, k);
+    for (int column = 0; column < columns; column++) right[column * DEPTH_OF_BYTES + k] = b.integer_at(column, k);
+  }
+  for (int thread = 0; thread < WARPGROUP_SIZE; thread++) {
+    for (int i = 0; i < columns / 2; i++) {
+      const int row = row_of(thread, i), column = column_of(thread, i);
+      int32_t* d = static_cast<int32_t*>(shares[thread].d[i]);
+      int32_t sum = adds ? *d : 0;
+      for (int k = 0; k < DEPTH_OF_BYTES; k++) sum += left[row][k] * right[column * DEPTH_OF_BYTES + k];
+      *d = sum;
+    }
+  }
 }
 
 void Product::run() const {
+  if (integers) return run_integers();
   float left[ROWS][DEPTH];
   std::vector<float> right(static_cast<size_t>(columns) * DEPTH);
   for (int row = 0; row < ROWS; row++) {
@@ -62,9 +99,8 @@ void Product::run() const {
   }
   for (int thread = 0; thread < WARPGROUP_SIZE; thread++) {
     for (int i = 0; i < columns / 2; i++) {
-      const int row = thread / WARP_SIZE * 16 + thread % WARP_SIZE / 4 + i / 2 % 2 * 8;
-      const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
-      float* d = shares[thread].d[i];
+      const int row = row_of(thread, i), column = column_of(thread, i);
+      float* d = static_cast<float*>(shares[thread].d[i]);
       double sum = adds ? *d : 0.0;
       for (int k = 0; k < DEPTH; k++) sum += static_cast<double>(left[row][k]) * right[column * DEPTH + k];
       *d = static_cast<float>(sum);

@@ -12,6 +12,7 @@ from pagedchat.ops.products.small_batch_linear import small_batch_linear
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.attention.cuda_backend import CudaAttention
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention, options_of
+from pagedchat.runtime.graphs.decode.screened_end import ScreenedEnd
 from pagedchat.runtime.graphs.layer_chain import clipped, layers_to_run, mix, through_layers
 
 
@@ -28,15 +29,22 @@ class FusedStep:
         backend: has the cache.
         attention: its rows.
         state: the same rows.
+        end: without logits, where there are to be none.
     """
 
     def __init__(
-        self, model: ModelTensors, backend: CudaAttention, attention: DecodeAttention, state: DecodeState
+        self,
+        model: ModelTensors,
+        backend: CudaAttention,
+        attention: DecodeAttention,
+        state: DecodeState,
+        end: ScreenedEnd | None = None,
     ) -> None:
         self._model = model
         self._backend = backend
         self._attention = attention
         self._state = state
+        self._end = end
         self._products = FewRowsProducts()
         self._best = torch.zeros(len(state.token_ids), dtype=torch.int64, device=state.token_ids.device)
 
@@ -50,6 +58,8 @@ class FusedStep:
         else:
             stream = through_layers(model, rows, self._products, self._attention.write_and_read)
             rows, norm = stream.settle(model.norm), None
+        if self._end is not None:
+            return self._end(rows, norm)
         if not model.sizes.plain_head:
             return self._finished_logits(add_norm(rows, None, norm, overlap=True))
         logits = rows.new_empty(len(rows), len(model.head))

@@ -23,14 +23,24 @@ from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.layers_step import LayersStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
 from pagedchat.runtime.graphs.decode.persistent_step import PersistentStep
+from pagedchat.runtime.graphs.decode.screened_end import ScreenedEnd
 from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers, no_rows
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
 from pagedchat.runtime.graphs.foreign_model import StepModel
-from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
+from pagedchat.runtime.graphs.model_tensors import screen_of_model, setting_of, tensors_of
 from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
-from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.which_step import (
+    CHAINS,
+    FUSED,
+    LAYERS,
+    MODULES,
+    SCREENED_HEAD,
+    WARPGROUPS,
+    which_decode,
+    which_head,
+)
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, one_turn_len, whole_step_plan
 from pagedchat.runtime.step.sampler import Choice
 
@@ -103,12 +113,15 @@ class StepStore(Shelf[Key]):
         return self.at_hand(bucket, choice) if step is None else Serving(bucket, choice, step)
 
     def distrust(self, bucket: Bucket, choice: Choice) -> str:
-        """Serve nobody any more by the kind of step that the bucket's is; nothing may be under way.
+        """Serve nobody any more by the kind of step that the bucket's is, or at first by its end without logits;
+        nothing may be under way.
 
         Returns:
             Its name; empty if it is the last of all, in whose place there is none.
         """
         name = self._names[bucket, choice]
+        if self._is_screened(name, self._facts(bucket, choice)):
+            name = SCREENED_HEAD
         if name == MODULES:
             return ""
         self._without_trust |= {name}
@@ -197,15 +210,24 @@ class StepStore(Shelf[Key]):
     def _chain(self, name: str, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> Step:
         attention, tensors = DecodeAttention(self._backend, self._buffers, bucket), self._tensors
         plan = layers_plan(facts) if name == LAYERS else None
-        if plan is not None and tensors is not None:
-            return LayersStep(tensors, self._backend, state, plan)
-        if name == FUSED and tensors is not None:
-            return FusedStep(tensors, self._backend, attention, state)
-        if name == WARPGROUPS and tensors is not None:
-            return WarpgroupStep(tensors, attention, state)
-        if name == LIBRARY and tensors is not None:
-            return LibraryStep(tensors, attention, state)
-        return ModuleStep(self._model, attention, state)
+        if name == MODULES or tensors is None:
+            return ModuleStep(self._model, attention, state)
+        end = self._end(name, facts, state)
+        if plan is not None:
+            return LayersStep(tensors, self._backend, state, plan, end)
+        if name == FUSED:
+            return FusedStep(tensors, self._backend, attention, state, end)
+        if name == WARPGROUPS:
+            return WarpgroupStep(tensors, attention, state, end)
+        return LibraryStep(tensors, attention, state, end)
+
+    def _is_screened(self, name: str, facts: DecodeFacts) -> bool:
+        """Whether the step `name` makes no logits."""
+        return name in CHAINS and which_head(facts).name == SCREENED_HEAD
+
+    def _end(self, name: str, facts: DecodeFacts, state: DecodeState) -> ScreenedEnd | None:
+        screen = screen_of_model(self._model) if self._is_screened(name, facts) else None
+        return None if screen is None else ScreenedEnd(screen, state)
 
     def _whole_step(self, name: str, facts: DecodeFacts, state: DecodeState) -> PersistentStep | None:
         plan, whole = whole_step_plan(name, facts), self._whole

@@ -11,6 +11,7 @@ from pagedchat.ops.products.warpgroup_linear import warpgroup_linear
 from pagedchat.ops.quantized.weight import Weight
 from pagedchat.ops.sampling.decode_state import DecodeState, advance_by_argmax
 from pagedchat.runtime.graphs.decode.attention import DecodeAttention
+from pagedchat.runtime.graphs.decode.screened_end import ScreenedEnd
 from pagedchat.runtime.graphs.layer_chain import WarpgroupProducts, through_layers
 
 
@@ -21,12 +22,16 @@ class WarpgroupStep:
         model: its tensors.
         attention: its rows.
         state: the same rows.
+        end: without logits, where there are to be none.
     """
 
-    def __init__(self, model: ModelTensors, attention: DecodeAttention, state: DecodeState) -> None:
+    def __init__(
+        self, model: ModelTensors, attention: DecodeAttention, state: DecodeState, end: ScreenedEnd | None = None
+    ) -> None:
         self._model = model
         self._attention = attention
         self._state = state
+        self._end = end
         self._products = WarpgroupProducts()
 
     def __call__(self) -> torch.Tensor:
@@ -35,6 +40,8 @@ class WarpgroupStep:
         hidden = model.embed(state.token_ids, state.positions)
         stream = through_layers(model, hidden, self._products, self._attention.write_and_read)
         rows = stream.settle(model.norm)
+        if self._end is not None:
+            return self._end(rows, None)
         logits = model.logits(rows, linear=_linear)
         advance_by_argmax(state, logits, overlap=True)
         return logits
