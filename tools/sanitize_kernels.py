@@ -43,6 +43,7 @@ from tools.sanitize_products import head_cases, product_cases
 from tools.sanitize_quantized import quantized_cases
 from tools.sanitize_ranks import rank_cases
 from tools.sanitize_sampling import sampling_cases
+from tools.sanitize_screening import screening_cases
 from tools.sanitize_steps import step_cases
 
 
@@ -216,6 +217,7 @@ CASES = {
     "cache": cache_cases,
     "heads": head_cases,
     "products": product_cases,
+    "screening": screening_cases,
     "bytes": byte_cases,
     "experts": expert_cases,
     "quantized": quantized_cases,

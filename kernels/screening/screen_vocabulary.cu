@@ -10,7 +10,7 @@
 #include "common/argmax.cuh"
 #include "common/bulk_copy.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/wgmma_integers.cuh"
+#include "screening/wgmma_integers.cuh"
 #include "screening/bounds.cuh"
 
 #ifndef TOKENS
