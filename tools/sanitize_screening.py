@@ -24,7 +24,7 @@ def screening_cases() -> list[bool]:
             random_tensor(num_seqs, WIDTH),
             random_tensor(VOCAB_SIZE, WIDTH) / 14,
             1 + random_tensor(WIDTH) / 4,
-            torch.arange(num_seqs, dtype=torch.int32) - (num_seqs > 1),
+            torch.arange(num_seqs, dtype=torch.int32) - int(num_seqs > 1),
         ]
         for normed in (False, True):
             about = "rms" if normed else "no norm"

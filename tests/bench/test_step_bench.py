@@ -39,6 +39,8 @@ from tests.runtime.graphs.case import VOCAB_SIZE, make_runner, tiny_model
         ("sum_experts", "experts"),
         ("streamed_layers", "whole layers"),
         ("streamed_vocabulary", "next token"),
+        ("screen_vocabulary", "next token"),
+        ("choose_screened", "next token"),
         ("reshape_and_cache", "cache writes and slots"),
         ("add_norm", "norms"),
         ("reduce_add_norm", "sums over ranks"),
@@ -117,6 +119,26 @@ def test_products_of_a_mixture_have_its_router_among_them() -> None:
 @pytest.mark.parametrize("names", [LAYER, [*LAYER, *LAYER, "nvjet"], ["streamed_layers", "nvjet"], []])
 def test_steps_in_another_order_have_no_products(names: list[str]) -> None:
     assert places_of(names, 1 if names != LAYER else 2) == []
+
+
+def test_of_a_screened_head_half_of_its_bytes_are_read() -> None:
+    weights = {QKV: 30_000, OUT: 10_000, UP: 40_000, DOWN: 20_000, HEAD: 50_000}
+    end = ["screen_rows", "screen_vocabulary", "choose_screened"]
+    kernels = [
+        Kernel(name, 100.0 * step + 10 * i, 100.0 * step + 10 * i + 10, step)
+        for step in range(3)
+        for i, name in enumerate([*LAYER, *end])
+    ]
+    trace = read_steps(kernels, 3, weights, num_layers=1)
+    assert trace is not None
+    products = {share.name: (share.us, share.weight_bytes) for share in trace.products}
+    assert products == {
+        QKV: (10, 30_000),
+        OUT: (10, 10_000),
+        UP: (10, 40_000),
+        DOWN: (10, 20_000),
+        HEAD: (10, 25_000),
+    }
 
 
 def test_products_are_charged_and_their_weights_read() -> None:

@@ -8,7 +8,7 @@ _KINDS = (
     ("whole layers", r"decode_chain|persistent_decode|streamed_layers"),
     ("experts", r"expert|route_|group_pairs"),
     ("products", r"qkv_to_cache|streamed_qkv|wide_gates|few_bits"),
-    ("next token", r"argmax|sample|logits|advance|next_token|streamed_vocabulary|topk|sort"),
+    ("next token", r"argmax|sample|logits|advance|next_token|streamed_vocabulary|screen|topk|sort"),
     ("cache writes and slots", r"to_cache|and_cache|slots|copy_blocks|swap_blocks"),
     ("norms", r"norm"),
     ("embedding", r"embed|gather|index|embedding"),

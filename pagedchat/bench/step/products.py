@@ -5,7 +5,7 @@ behind the last layer the head. So kernels need no names of their own for it, wh
 experts has its router behind the way out, and its experts are no such products.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagedchat.bench.step.kinds import kind_of
@@ -19,6 +19,8 @@ ROUTER = "router"
 _ORDER, _ORDER_OF_MIXTURE = (QKV, OUT, UP, DOWN), (QKV, OUT, ROUTER)
 _NAMES = {"qkv": QKV, "out": OUT, "up": UP, "down": DOWN}
 """By the names that a layer has for them."""
+_SCREENED = "screen_vocabulary"
+"""The kernel that reads a head's copy in 8-bit integers in its place, which has half of its bytes."""
 _SECOND_HALF = "splitkreduce"
 """In the name of a library's second kernel for the same product."""
 
@@ -55,6 +57,12 @@ def product_bytes(model: object) -> dict[str, int]:
     for mixture in mixtures:
         found[ROUTER] += weight_of(mixture.router).nbytes
     return found | {HEAD: weight_of(model.head).nbytes}
+
+
+def weights_read(names: Sequence[str], weights: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each product's weights as these kernels read them, by what the model has."""
+    halves = 2 if _SCREENED in names else 1
+    return {name: num_bytes // (halves if name == HEAD else 1) for name, num_bytes in weights.items()}
 
 
 def places_of(names: Sequence[str], num_layers: int, order: Sequence[str] = _ORDER) -> list[str]:

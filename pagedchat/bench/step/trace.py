@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pagedchat.bench.step.kinds import WORK, kind_of
-from pagedchat.bench.step.products import ProductShare, places_of
+from pagedchat.bench.step.products import ProductShare, places_of, weights_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ def read_steps(
         for number, kernel in enumerate(step):
             sums.add(kernel, begins_step=number == 0, product=places[number] if places else "")
     sums.idle += sums.gap_before(ordered[last])
-    return sums.per_step(len(firsts) - 1, ordered[last].start - ordered[begin].start, weights or {})
+    read = weights_read([kernel.name for kernel in ordered[begin:last]], weights or {})
+    return sums.per_step(len(firsts) - 1, ordered[last].start - ordered[begin].start, read)
 
 
 def _first_kernels(ordered: Sequence[Kernel]) -> list[int]:
