@@ -23,6 +23,7 @@ from pagedchat.ops.cache.layout import tokens_of
 from pagedchat.runtime.attention.dense import DenseAttention
 from pagedchat.runtime.graphs import step_wants
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.graphs.decode.told import keeps_logits
 from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
 from pagedchat.runtime.step.batch_inputs import flatten
@@ -55,6 +56,10 @@ class Pass:
     """`[length, vocab_size]`, float32."""
     kv: torch.Tensor
     """`[length, num_layers * 2 * num_kv_heads * head_dim]`, float32."""
+
+
+NEVER = 1 << 62
+"""Elements that no head has from which on it is screened."""
 
 
 class Remembering(DenseAttention):
@@ -234,7 +239,9 @@ def small_layers_too(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind | None, device: str) -> None:
+def test_no_slot_that_is_stale_or_foreign_is_read(
+    family: str, kind: CacheKind | None, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # So wide that one launch on a GPU does a whole step; no step on a CPU needs that.
     model = tiny_model(family, device, torch.float16, ffn_size=1536 if device == "cuda" else 512)
     assert isinstance(model, Decoder)
@@ -249,6 +256,7 @@ def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind |
     num_swapped_in = 0
     for number, (kinds, needed) in enumerate(forcings(family, device, kind)):
         force(runner, kinds)
+        monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0 if number % 2 else NEVER)
         mode = MODES[(number + FAMILIES.index(family)) % 2]  # every kind of step meets both
         core = make_engine(
             runner, preemption_mode=mode, max_num_seqs=most, num_host_blocks=NUM_HOST_BLOCKS,
@@ -263,6 +271,12 @@ def test_no_slot_that_is_stale_or_foreign_is_read(family: str, kind: CacheKind |
             used |= noted
             judge.judge(walk.finish())
         assert needed <= used, f"never run: {needed - used}"
+        kept = {
+            keeps_logits(step)
+            for (_, choice), step in runner.decodes.store._steps.items()
+            if choice == "greedy" and step
+        }
+        assert kept == {not number % 2} or kinds & {*WHOLE_STEPS, MODULES}
         stats = core.stats()
         assert min(walk.did[what] for what in ("fork", "cut_back", "stop", "close")) > 0
         assert min(stats.preemptions, stats.prefix_hits, stats.copies, runner.decodes.num_ahead - ahead) > 0

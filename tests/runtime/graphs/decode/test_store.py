@@ -20,8 +20,16 @@ from pagedchat.runtime.graphs.decode.state_buffers import StateBuffers
 from pagedchat.runtime.graphs.decode.steps import DrawnStep, ModuleStep, Step
 from pagedchat.runtime.graphs.decode.store import StepStore
 from pagedchat.runtime.graphs.decode.warpgroup_step import WarpgroupStep
-from pagedchat.runtime.graphs.model_tensors import setting_of, tensors_of
-from pagedchat.runtime.graphs.which_step import FUSED, LAYERS, LIBRARY, MODULES, WARPGROUPS, which_decode
+from pagedchat.runtime.graphs.model_tensors import screen_of_model, setting_of, tensors_of
+from pagedchat.runtime.graphs.which_step import (
+    FUSED,
+    LAYERS,
+    LIBRARY,
+    MODULES,
+    SCREENED_HEAD,
+    WARPGROUPS,
+    which_decode,
+)
 from pagedchat.runtime.graphs.whole_steps import CLUSTERS, CLUSTERS_SCREENED, ONE_LAUNCH, SCREENED, WHOLE_STEPS
 from pagedchat.runtime.step.sampler import Choice
 from tests.runtime.graphs.case import BLOCK_SIZE, MODEL_LEN, VOCAB_SIZE, make_runner, tiny_model
@@ -112,6 +120,30 @@ def test_what_is_not_trusted_is_built_no_more() -> None:
     assert names == [CLUSTERS_SCREENED, CLUSTERS, SCREENED, ONE_LAUNCH, FUSED, WARPGROUPS, LIBRARY, ""]
     with room(fits=True):
         assert type(inner(store._step(Bucket(8, 512), "drawn"))) is CLASSES[MODULES]
+
+
+def test_a_screened_head_makes_way_for_logits_before_the_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    store = make_store("qwen3", torch.float16, "sm_90")
+    bucket, names, ends = Bucket(8, 512), [], []
+    choices: list[Choice] = ["greedy", "drawn", "greedy"]
+    for choice in choices:
+        step = inner(store._step(bucket, choice))
+        assert isinstance(step, FusedStep | WarpgroupStep)
+        ends.append(step._end is not None)
+        names.append(store.distrust(bucket, choice))
+    assert names == [SCREENED_HEAD, FUSED, WARPGROUPS]
+    assert ends == [True, False, False]
+
+
+def test_all_steps_of_a_model_read_one_copy_of_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    store = make_store("qwen3", torch.float16, "sm_90")
+    steps = [store._step(Bucket(rows, 512), "greedy") for rows in (1, 64)]
+    screens = [step._end._screen for step in steps if isinstance(step, FusedStep | WarpgroupStep) and step._end]
+    assert len(screens) == 2
+    assert screens[0] is screens[1]
+    assert screens[0] is screen_of_model(store._model)
 
 
 def test_the_tensors_are_those_of_the_model() -> None:
