@@ -31,7 +31,14 @@ from pagedchat.runtime.graphs.objections import objection_to, objection_to_cache
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.prefill.buckets import bucket_of as prefill_bucket_of
 from pagedchat.runtime.graphs.step_facts import DecodeFacts, PrefillFacts, Setting
-from pagedchat.runtime.graphs.which_step import Chosen, which_decode, which_prefill
+from pagedchat.runtime.graphs.which_step import (
+    CHAINS,
+    SCREENED_HEAD,
+    Chosen,
+    which_decode,
+    which_head,
+    which_prefill,
+)
 from pagedchat.runtime.graphs.whole_steps import one_turn_len
 from pagedchat.runtime.loading.check_record import ON_A_CPU, CheckRecord, last_check, types_of
 from pagedchat.runtime.loading.device import choose_dtype
@@ -67,6 +74,14 @@ class StepReport:
     chosen: Chosen
     work: list[Work]
     """What the step is made of."""
+    head: Chosen | None = None
+    """How it ends, of a decode that is a chain of launches."""
+
+    @property
+    def name(self) -> str:
+        """Of the step, and of its end where that makes no logits."""
+        screened = self.head is not None and self.head.name == SCREENED_HEAD
+        return f"{self.chosen.name}, {SCREENED_HEAD}" if screened else self.chosen.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +236,9 @@ def _decodes(setting: Setting, model_len: int, without_trust: frozenset[str]) ->
 
 def _decode(facts: DecodeFacts, batch: str, bucket: Bucket) -> StepReport:
     chosen = which_decode(facts)
-    return StepReport(batch, facts.choice, bucket, chosen, decode_work(chosen.name, facts, chosen.refused))
+    work = decode_work(chosen.name, facts, chosen.refused)
+    head = which_head(facts) if chosen.name in CHAINS else None
+    return StepReport(batch, facts.choice, bucket, chosen, work, head)
 
 
 def _prompt(setting: Setting, model_len: int, without_trust: frozenset[str]) -> StepReport:

@@ -62,6 +62,8 @@ def _values(step: StepReport) -> dict[str, Any]:
         "kernels": [asdict(work) for work in step.work if isinstance(work, Launch)],
         "libraries": [asdict(work) for work in step.work if isinstance(work, Fallback)],
         "refused": [{"step": name, "since": why} for name, why in step.chosen.refused],
+        "head": None if step.head is None else step.head.name,
+        "head_refused": [{"head": name, "since": why} for name, why in _refused_heads(step)],
     }
 
 
@@ -102,7 +104,7 @@ def _merged(steps: list[StepReport]) -> list[tuple[str, StepReport]]:
     shown = []
     for batch, of_batch in groupby(steps, key=lambda step: step.batch):
         several = list(of_batch)
-        if len({step.chosen.name for step in several}) == 1:
+        if len({step.name for step in several}) == 1:
             shown.append((batch, several[0]))
         else:
             shown += [(f"{batch}, {_TOKENS[step.choice]}", step) for step in several]
@@ -113,7 +115,7 @@ def _table(steps: list[tuple[str, StepReport]]) -> str:
     rows = [("batch", "step", "done by a library")]
     for batch, step in steps:
         parts = [work.part for work in step.work if isinstance(work, Fallback)]
-        rows.append((batch, step.chosen.name, ", ".join(parts) or "nothing"))
+        rows.append((batch, step.name, ", ".join(parts) or "nothing"))
     widths = [max(len(row[column]) for row in rows) + 2 for column in (0, 1)]
     return "\n".join(f"{batch:<{widths[0]}}{step:<{widths[1]}}{parts}" for batch, step, parts in rows)
 
@@ -123,11 +125,13 @@ _NAME_WIDTH = 16
 
 
 def _paragraph(batch: str, step: StepReport) -> str:
-    lines = [f"{batch}: {step.chosen.name}", *_lines("captured for", [_sizes(step)])]
+    lines = [f"{batch}: {step.name}", *_lines("captured for", [_sizes(step)])]
     lines += _lines("reason", [step.chosen.reason])
+    if step.head is not None and step.name != step.chosen.name:
+        lines += _lines("its head", [step.head.reason])
     lines += _lines("kernels", list(_kernels(step.work)))
     lines += _lines("by a library", list(_libraries(step.work)))
-    lines += _lines("refused", list(_refused(step.chosen.refused)))
+    lines += _lines("refused", list(_refused(step.chosen.refused + _refused_heads(step))))
     return "\n".join(lines)
 
 
@@ -159,6 +163,10 @@ def _libraries(work: list[Work]) -> Iterator[str]:
     fallbacks = [each for each in work if isinstance(each, Fallback)]
     for (library, why), parts in groupby(fallbacks, key=lambda each: (each.library, each.why)):
         yield f"{', '.join(each.part for each in parts)}: {library}, since {why}"
+
+
+def _refused_heads(step: StepReport) -> tuple[tuple[str, str], ...]:
+    return () if step.head is None else step.head.refused
 
 
 def _refused(refused: tuple[tuple[str, str], ...]) -> Iterator[str]:

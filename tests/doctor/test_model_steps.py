@@ -215,21 +215,39 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     lines = text.splitlines()
     assert lines[0].endswith("OPTForCausalLM, 12 layers, 12 heads over 12 of 64, 50,272 tokens, float16")
     assert lines[1] == "on NVIDIA H200, sm_90, 132 multiprocessors with 227 KiB of shared memory"
-    assert [line.split("  ")[0] for line in lines[3:11]] == [
+    assert [line.split("  ")[0] for line in lines[3:13]] == [
         "batch",
         "1 chat, likeliest tokens",
         "1 chat, drawn tokens",
         "4 chats",
-        "8 chats",
-        "64 chats",
+        "8 chats, likeliest tokens",
+        "8 chats, drawn tokens",
+        "64 chats, likeliest tokens",
+        "64 chats, drawn tokens",
         "256 chats",
         "a prompt of 1,500 tokens",
     ]
     assert "1 chat, likeliest tokens: one launch in clusters, screened" in lines
     assert "persistent_decode CLUSTER=4 NUM_BLOCKS=120 NUM_WARPS=12 SPLITS=1 SCREENED=1" in text
-    assert "SEATS=2" in text[text.index("4 chats: one launch") : text.index("8 chats: fused chain")]
+    assert "SEATS=2" in text[text.index("4 chats: one launch") : text.index("8 chats, drawn tokens: fused chain")]
     assert "one launch of any kind: 8 rows are more than the 4 that one launch has room for" in text
     assert max(map(len, lines[1:])) <= 116
+
+
+def test_a_large_head_is_screened_where_tokens_are_the_likeliest(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, str(FOLDER / "llama-3.1-8b"), "--arch", "sm_90")
+    paragraphs = {each.partition(": ")[0]: each for each in text.split("\n\n")}
+    greedy, drawn = (paragraphs[f"64 chats, {tokens}"] for tokens in ("likeliest tokens", "drawn tokens"))
+    assert greedy.splitlines()[0].endswith("warpgroup products, screened head")
+    assert "screen_vocabulary TOKENS=64 STAGES=4" in greedy
+    assert "its head" in greedy
+    assert "stream_k_linear" not in greedy
+    assert drawn.splitlines()[0].endswith(": warpgroup products")
+    assert "stream_k_linear" in drawn
+    assert "screened head: tokens are drawn from logits" in drawn
+    assert "screened head: a vocabulary is screened for 64 rows at most" in " ".join(
+        paragraphs["256 chats"].split()
+    )
 
 
 def test_a_family_of_other_parts_has_fast_steps_and_is_told_what_one_launch_lacks(
@@ -267,14 +285,14 @@ def test_a_decoder_that_stays_on_its_modules_is_told_why() -> None:
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
     names = [
-        *["all layers in one launch"] * 3,
-        "warpgroup products",
+        *["all layers in one launch, screened head", "all layers in one launch"] * 3,
+        *["warpgroup products, screened head", "warpgroup products"],
         "warpgroup products",
         "merged launches",
     ]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
-    assert len(re.findall(r"\bcache: +heads_to_cache", text)) == len(names) - 3
+    assert len(re.findall(r"\bcache: +heads_to_cache", text)) == len(names) - 6
     assert "all layers:     streamed_layers" in text
     assert "refused       one launch of any kind: one launch does not norm queries and keys" in text
 
@@ -282,6 +300,12 @@ def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.Captu
 def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:
     values = json.loads(shown(capsys, str(FOLDER / "llama-3.1-8b"), "--arch", "sm_90", "--json"))
     assert values["gpu"]["num_multiprocessors"] == 132
+    heads = {(step["batch"], step["tokens"]): step["head"] for step in values["steps"]}
+    assert heads["1 chat", "greedy"] == "screened head"
+    assert heads["1 chat", "drawn"] == "all logits"
+    assert heads["a prompt of 1,500 tokens", "greedy"] is None
+    drawn = next(step for step in values["steps"] if step["tokens"] == "drawn")
+    assert drawn["head_refused"] == [{"head": "screened head", "since": "tokens are drawn from logits"}]
     assert values["element"] == "bfloat16"
     steps = values["steps"]
     assert [(step["batch"], step["tokens"]) for step in steps[:2]] == [("1 chat", "greedy"), ("1 chat", "drawn")]
