@@ -1,4 +1,5 @@
-// Sums over all threads of a thread block, and the norm of a row whose pieces of 16 bytes lie in their registers.
+// Sums and maxima over all threads of a thread block, and the norm of a row whose pieces of 16 bytes lie in their
+// registers.
 
 #pragma once
 
@@ -14,6 +15,15 @@ __device__ __forceinline__ float block_sum(float x, float (&of_warp)[MAX_WARPS])
   __syncthreads();
   const int num_warps = blockDim.x / WARP_SIZE;
   return warp_sum(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
+}
+
+// The same for the largest of numbers that are not below zero.
+__device__ __forceinline__ float block_max(float x, float (&of_warp)[MAX_WARPS]) {
+  x = warp_max(x);
+  if (threadIdx.x % WARP_SIZE == 0) of_warp[threadIdx.x / WARP_SIZE] = x;
+  __syncthreads();
+  const int num_warps = blockDim.x / WARP_SIZE;
+  return warp_max(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
 }
 
 struct NormNumbers {

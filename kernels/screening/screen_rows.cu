@@ -13,15 +13,6 @@
 #define NORM 0  // a NormKind
 #endif
 
-// Every thread gets it; `of_warp` as in `block_sum`.
-__device__ __forceinline__ float block_max(float x, float (&of_warp)[MAX_WARPS]) {
-  x = warp_max(x);
-  if (threadIdx.x % WARP_SIZE == 0) of_warp[threadIdx.x / WARP_SIZE] = x;
-  __syncthreads();
-  const int num_warps = blockDim.x / WARP_SIZE;
-  return warp_max(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
-}
-
 // Grid: (columns of tokens); a multiple of 32 threads, one for each 8 elements of `num_chunks` chunks.
 extern "C" __global__ void screen_rows(Element* __restrict__ normed,        // [num_tokens, width], with NORM
                                        unsigned char* __restrict__ digits,  // [num_chunks, 2 * gridDim.x, CHUNK]

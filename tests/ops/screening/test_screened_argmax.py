@@ -81,18 +81,18 @@ def test_the_first_of_equals_is_taken(dtype: torch.dtype, device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_rows_that_say_nothing_and_padding_have_a_token_too(device: str) -> None:
     head = normal(700, 128, device=device, dtype=torch.float16)
-    rows = normal(5, 128, device=device, dtype=torch.float16)
+    rows = normal(6, 128, device=device, dtype=torch.float16)
     rows[0] = 0  # all logits are equal
     rows[1, 5] = 60_000  # an outlier, beside which digits of all others are zero
     head[:, 5] *= 1e-4
-    rows[3] = torch.nan
-    state = make_state([3, 0, -1, -1, 7], device)
+    rows[3:5] = torch.nan  # of padding, and of a chat: no logit is more than another
+    positions = [3, 0, -1, -1, 7, 9]
+    state = make_state(positions, device)
     screened_argmax(state, rows, screen_of(head))
     tokens = tokens_of(state)
-    assert tokens[0] == 0
     highest = (rows.double() @ head.double().T).amax(dim=1)
-    assert (shortfalls(rows, head, tokens) <= highest.abs() * 2e-3)[[1, 4]].all()
-    check_moved_on(state, [3, 0, -1, -1, 7], [0, tokens[1], 0, 0, tokens[4]])
+    assert (shortfalls(rows, head, tokens) <= highest.abs() * 2e-3)[[1, 5]].all()
+    check_moved_on(state, positions, [0, tokens[1], 0, 0, 0, tokens[5]])
 
 
 @pytest.mark.parametrize("device", DEVICES)
