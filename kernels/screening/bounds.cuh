@@ -3,7 +3,7 @@
 // A row of the vocabulary is its scale times its integers and a rest of length `width`; a token's input is its own
 // scale times two digits of 8 bits for each element and a rest as well. So by Cauchy and Schwarz a logit is no
 // further from the product of the integers than `width` times the length of the input and the length of the
-// integers times the rest of the input. Widths have room for what sums in float32 lose (ops/screening/screen.py).
+// integers times the rest of the input. Widths have room for what sums in float32 lose (ops/screening/integers.py).
 
 #pragma once
 

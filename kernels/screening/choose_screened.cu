@@ -48,21 +48,21 @@ struct Screened {
   }
 
   // A row's share of `num_lanes` lanes that multiply it together, whose sum is its logit.
-  template <int AT_ONCE>
+  template <int PIECES>
   __device__ __forceinline__ float part_of(int row, const uint4* input, int number, int num_lanes) const {
     const Element* from = weight + static_cast<int64>(row) * width;
     const int num_pieces = width / PIECE;
     float sum = 0.0f;
 #pragma unroll 1
-    for (int first = number; first < num_pieces; first += AT_ONCE * num_lanes) {
-      uint4 pieces[AT_ONCE];
+    for (int first = number; first < num_pieces; first += PIECES * num_lanes) {
+      uint4 pieces[PIECES];
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; i++) {
+      for (int i = 0; i < PIECES; i++) {
         const int piece = first + i * num_lanes;
         pieces[i] = piece < num_pieces ? load_once(from + piece * PIECE) : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
-      for (int i = 0; i < AT_ONCE; i++) {
+      for (int i = 0; i < PIECES; i++) {
         const int piece = first + i * num_lanes;
         if (piece >= num_pieces) break;
         float left[PIECE], right[PIECE];
