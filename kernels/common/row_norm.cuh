@@ -8,22 +8,24 @@
 
 constexpr int MAX_WARPS = 32;  // of a thread block
 
-// Every thread gets the sum. `of_warp` is shared memory of this sum alone, the number of threads a multiple of 32.
-__device__ __forceinline__ float block_sum(float x, float (&of_warp)[MAX_WARPS]) {
-  x = warp_sum(x);
+// Every thread gets what `of_lanes` makes of the numbers of all threads, a warp at a time and then of those; zeros
+// beside them change nothing. `of_warp` is shared memory of this one alone, the number of threads a multiple of 32.
+template <typename OfLanes>
+__device__ __forceinline__ float block_reduce(float x, float (&of_warp)[MAX_WARPS], OfLanes of_lanes) {
+  x = of_lanes(x);
   if (threadIdx.x % WARP_SIZE == 0) of_warp[threadIdx.x / WARP_SIZE] = x;
   __syncthreads();
   const int num_warps = blockDim.x / WARP_SIZE;
-  return warp_sum(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
+  return of_lanes(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
 }
 
-// The same for the largest of numbers that are not below zero.
+__device__ __forceinline__ float block_sum(float x, float (&of_warp)[MAX_WARPS]) {
+  return block_reduce(x, of_warp, [](float of_lane) { return warp_sum(of_lane); });
+}
+
+// Of numbers that are not below zero.
 __device__ __forceinline__ float block_max(float x, float (&of_warp)[MAX_WARPS]) {
-  x = warp_max(x);
-  if (threadIdx.x % WARP_SIZE == 0) of_warp[threadIdx.x / WARP_SIZE] = x;
-  __syncthreads();
-  const int num_warps = blockDim.x / WARP_SIZE;
-  return warp_max(threadIdx.x % WARP_SIZE < num_warps ? of_warp[threadIdx.x % WARP_SIZE] : 0.0f);
+  return block_reduce(x, of_warp, [](float of_lane) { return warp_max(of_lane); });
 }
 
 struct NormNumbers {

@@ -76,6 +76,19 @@ struct Screened {
   }
 };
 
+// What the units of a token can be at most, those of a thread, several loads at a time.
+template <typename See>
+__device__ __forceinline__ void for_own_units(const float* of_units, int num_units, See see) {
+#pragma unroll 1
+  for (int first = 0; first < num_units; first += AT_ONCE * NUM_THREADS) {
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+      const int unit = first + i * NUM_THREADS + threadIdx.x;
+      if (unit < num_units) see(unit, __ldcg(of_units + unit));
+    }
+  }
+}
+
 __device__ __forceinline__ uint64 warp_best(uint64 best) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, lanes));
@@ -132,14 +145,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const float2 reach = bounds.reach();
   const float* of_units = highest + static_cast<int64>(token) * num_units;
   uint64 best = 0;
-#pragma unroll 1
-  for (int first = 0; first < num_units; first += AT_ONCE * NUM_THREADS) {
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-      const int unit = first + i * NUM_THREADS + threadIdx.x;
-      if (unit < num_units) best = max(best, argmax_key(__ldcg(of_units + unit), unit));
-    }
-  }
+  for_own_units(of_units, num_units, [&](int unit, float at_most) { best = max(best, argmax_key(at_most, unit)); });
   const int likely_unit = argmax_row(block_best(shared, best));
   // Every warp for itself: nobody need wait for another.
   const uint32 its_pair = screened.pair(likely_unit, token, lane);
@@ -158,14 +164,9 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   const float least = to_float(from_float<Element>(warp_sum(lane < NUM_WARPS ? shared.part_of_warp[lane] : 0.0f)));
   const float enough = least - fabsf(least) * lost_in_rounding(Element()) - 1e-6f;
   const auto reaches = [=](float highest) { return !(highest * bounds.scale < enough); };
-#pragma unroll 1
-  for (int first = 0; first < num_units; first += AT_ONCE * NUM_THREADS) {
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-      const int unit = first + i * NUM_THREADS + threadIdx.x;
-      if (unit < num_units && reaches(__ldcg(of_units + unit))) units[atomicAdd(&shared.num_units, 1)] = unit;
-    }
-  }
+  for_own_units(of_units, num_units, [&](int unit, float at_most) {
+    if (reaches(at_most)) units[atomicAdd(&shared.num_units, 1)] = unit;
+  });
   __syncthreads();
   const int num_units_left = shared.num_units;
   best = 0;

@@ -179,7 +179,7 @@ def _streamed_layers(facts: DecodeFacts) -> Iterator[Work]:
     plan = layers_plan(facts)
     constants = {} if plan is None else plan.constants
     yield from (Launch("embedding", "embed_tokens"), Launch("all layers", "streamed_layers", constants))
-    yield from _few_rows_head(facts)
+    yield from _end(facts, _few_rows_head(facts.setting, facts.rows))
 
 
 def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
@@ -206,7 +206,7 @@ def _fused_chain(facts: DecodeFacts) -> Iterator[Work]:
         yield from _few_rows_product(setting, product, rows, "small_batch_linear")
     if sizes.mixture is not None:
         yield from (Launch("norms", "add_norm"), *_experts(setting, rows))
-    yield from _few_rows_head(facts)
+    yield from _end(facts, _few_rows_head(setting, rows))
 
 
 def _few_rows_product(setting: Setting, product: ProductSizes, rows: int, stem: str) -> Iterator[Work]:
@@ -230,11 +230,11 @@ def _no_kernel(in_features: int) -> str:
     return f"no number of warps shares out its rows of {in_features:,}"
 
 
-def _is_screened(facts: DecodeFacts) -> bool:
-    return which_head(facts).name == SCREENED_HEAD
-
-
-def _screened_head(facts: DecodeFacts) -> Iterator[Work]:
+def _end(facts: DecodeFacts, with_logits: Iterable[Work]) -> Iterator[Work]:
+    """Of a chain: from its last rows to the next tokens, where nothing speaks against it without logits."""
+    if which_head(facts).name != SCREENED_HEAD:
+        yield from with_logits
+        return
     gpu = facts.setting.gpu
     plan = None if gpu is None else plan_screen(facts.setting.sizes.hidden, facts.rows, gpu.shared_bytes)
     yield Launch("digits of rows", "screen_rows")
@@ -242,11 +242,8 @@ def _screened_head(facts: DecodeFacts) -> Iterator[Work]:
     yield Launch("next token", "choose_screened")
 
 
-def _few_rows_head(facts: DecodeFacts) -> Iterator[Work]:
-    setting, rows, sizes = facts.setting, facts.rows, facts.setting.sizes
-    if _is_screened(facts):
-        yield from _screened_head(facts)
-        return
+def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:
+    sizes = setting.sizes
     if not sizes.plain_head:
         yield from _finished_logits(setting, rows)
         return
@@ -290,11 +287,8 @@ def _warpgroup_products(facts: DecodeFacts) -> Iterator[Work]:
     for product in others:
         yield from _warpgroup_product(setting, product, rows)
     yield from _experts(setting, rows)
-    if _is_screened(facts):
-        yield from _screened_head(facts)
-        return
-    yield from _warpgroup_product(setting, head_of(setting.sizes), rows)
-    yield from (*_finish(setting.sizes), Launch("next token", "decode_state"))
+    head = _warpgroup_product(setting, head_of(setting.sizes), rows)
+    yield from _end(facts, (*head, *_finish(setting.sizes), Launch("next token", "decode_state")))
 
 
 def _warpgroup_product(setting: Setting, product: ProductSizes, rows: int) -> Iterator[Work]:
@@ -314,11 +308,8 @@ def _library_products(facts: DecodeFacts, why: str) -> Iterator[Work]:
     yield from _written_and_read(facts.setting)
     yield from _all_products(facts.setting, facts.rows, why)
     yield from _experts(facts.setting, facts.rows)
-    if _is_screened(facts):
-        yield from _screened_head(facts)
-        return
-    yield from multiplied(facts.setting, head_of(sizes), facts.rows, why)
-    yield from (*_finish(facts.setting.sizes), Launch("next token", "decode_state"))
+    head = multiplied(facts.setting, head_of(sizes), facts.rows, why)
+    yield from _end(facts, (*head, *_finish(sizes), Launch("next token", "decode_state")))
 
 
 def _modules_decode(facts: DecodeFacts, why: str) -> Iterator[Work]:

@@ -17,6 +17,7 @@ from tools.fuzz import (
     hub_models,
     parameters,
     programs,
+    screening,
     servers,
     serving,
     slash_commands,
@@ -30,6 +31,7 @@ from tools.fuzz.target import Target
 EXAMPLES = {
     "events": 20, "forms": 60,
     "commands": 20, "traces": 20, "keyframes": 40, "histories, bytes": 20, "histories, values": 20,
+    "screened heads": 8,
 }  # fmt: skip
 """Of those that take longest; the others get more."""
 TARGETS = [
@@ -51,6 +53,7 @@ TARGETS = [
         histories,
         parameters,
         programs,
+        screening,
         servers,
         serving,
     )

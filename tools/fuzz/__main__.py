@@ -36,6 +36,7 @@ MODULES = (
     "histories",
     "parameters",
     "programs",
+    "screening",
     "servers",
     "serving",
 )
