@@ -94,30 +94,30 @@ __device__ __forceinline__ void fetch(Shared& shared, const Tiles& all, const un
 // with j % 8 == g, in numbers[j / 8].
 template <int COUNT>
 __device__ __forceinline__ void share_out_largest(float (&numbers)[COUNT], int g) {
-  if (COUNT < 8) {
+  if constexpr (COUNT < 8) {
 #pragma unroll
     for (int j = 0; j < COUNT; j++) {
       const float largest = warp_max<16, 4>(numbers[j]);
       numbers[0] = j == 0 || g == j ? largest : numbers[0];
     }
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int first = 0; first < COUNT / 8; first++) {
-    float left[8];
+    for (int first = 0; first < COUNT / 8; first++) {
+      float left[8];
 #pragma unroll
-    for (int j = 0; j < 8; j++) left[j] = numbers[(8 * first + j) % COUNT];
-    // Each lane keeps the half of the numbers that have a bit as it has, and gets its neighbour's of those.
+      for (int j = 0; j < 8; j++) left[j] = numbers[8 * first + j];
+      // Each lane keeps the half of the numbers that have a bit as it has, and gets its neighbour's of those.
 #pragma unroll
-    for (int bit = 4; bit > 0; bit /= 2) {
-      const bool upper = g & bit;
+      for (int bit = 4; bit > 0; bit /= 2) {
+        const bool upper = g & bit;
 #pragma unroll
-      for (int j = 0; j < bit; j++) {
-        const float sent = upper ? left[j] : left[j + bit], kept = upper ? left[j + bit] : left[j];
-        left[j] = fmaxf(kept, __shfl_xor_sync(FULL_WARP, sent, 4 * bit));
+        for (int j = 0; j < bit; j++) {
+          const float sent = upper ? left[j] : left[j + bit], kept = upper ? left[j + bit] : left[j];
+          left[j] = fmaxf(kept, __shfl_xor_sync(FULL_WARP, sent, 4 * bit));
+        }
       }
+      numbers[first] = left[0];
     }
-    numbers[first] = left[0];
   }
 }
 

@@ -1,4 +1,4 @@
-"""Screened heads, by their kernels on the CPU: whatever rows and vocabularies are, tokens have the highest logits."""
+"""Screened heads, by their kernels on the CPU: whatever rows and vocabularies are, tokens have the best logits."""
 
 from typing import NamedTuple
 
