@@ -7,8 +7,10 @@ import torch
 
 from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
 from pagedchat.ops.screening.screen import screen_of
 from pagedchat.ops.screening.screened_argmax import screened_argmax
+from pagedchat.ops.screening.screened_draw import screened_draw
 from tools.sanitize_case import Tensors, on_both, random_tensor
 
 HISTORY_LEN = 3
@@ -17,7 +19,8 @@ WIDTH, VOCAB_SIZE = 200, 5000
 
 
 def screening_cases() -> list[bool]:
-    """Batches of all numbers of columns, normed and not, with a row of padding in those of several."""
+    """Batches of all numbers of columns, normed and not, with a row of padding in those of several; the most likely
+    tokens, and drawn ones."""
     results = []
     for num_seqs in (1, 9, 30, 64):
         tensors = [
@@ -29,6 +32,9 @@ def screening_cases() -> list[bool]:
         for normed in (False, True):
             about = "rms" if normed else "no norm"
             results.append(on_both(f"screened_argmax {num_seqs} {about}", tensors, partial(_next, normed=normed)))
+            # Of other logits another token may be drawn: weights are whole eighths, whose sums are what they are.
+        whole = [torch.round(tensor * 8) / 8 for tensor in tensors[:2]]
+        results.append(on_both(f"screened_draw {num_seqs}", [*whole, tensors[3]], _drawn))
     return results
 
 
@@ -37,6 +43,21 @@ def _next(t: Tensors, *, normed: bool) -> Tensors:
     state = _state_of(positions.clone())
     screened_argmax(state, rows, screen_of(head), norm=Norm("rms", weight, None, 1e-6) if normed else None)
     return [getattr(state, field.name) for field in fields(state)]
+
+
+def _drawn(t: Tensors) -> Tensors:
+    rows, head, positions = t
+    state = _state_of(positions.clone())
+    counts = torch.zeros(1, VOCAB_SIZE, dtype=torch.int16, device=rows.device)
+    kinds = [
+        SampleRow(top_k=20, top_p=0.9),
+        SampleRow(top_k=128, seed=1),
+        SampleRow(top_k=5, repetition_penalty=1.2, counts_row=0),
+        SampleRow(top_k=4000, seed=2),
+    ]
+    sampling = pack_rows(kinds[i % len(kinds)] for i in range(len(rows))).to(rows.device)
+    screened_draw(state, rows, screen_of(head), sampling, counts)
+    return [*(getattr(state, field.name) for field in fields(state)), counts]
 
 
 def _state_of(positions: torch.Tensor) -> DecodeState:

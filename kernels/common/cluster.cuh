@@ -57,6 +57,11 @@ __device__ __forceinline__ uint32 load_from(const uint32* own, int rank) {
   return value;
 }
 
+// To where `own` is in another thread block, which has to have begun; there behind the next barrier of the cluster.
+__device__ __forceinline__ void store_to(uint64* own, int rank, uint64 value) {
+  asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(address_in(own, rank)), "l"(value) : "memory");
+}
+
 // 16 bytes to where `own` is in another thread block, and as many told to its mbarrier where `barrier` is here.
 // They come at some time; who waits for the barrier sees them (st.async).
 __device__ __forceinline__ void send_to(float4* own, const uint64* barrier, int rank, float4 value) {

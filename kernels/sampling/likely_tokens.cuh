@@ -17,7 +17,7 @@
 #include "common/argmax.cuh"
 #include "common/cluster.cuh"
 #include "common/mbarrier.cuh"
-#include "common/row_slice.cuh"
+#include "sampling/row_slice.cuh"
 
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
 constexpr int ROW_WARPS = CLUSTER * NUM_WARPS;

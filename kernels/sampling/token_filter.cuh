@@ -6,7 +6,7 @@
 #pragma once
 
 #include "common/cluster.cuh"
-#include "common/row_slice.cuh"
+#include "sampling/row_slice.cuh"
 #include "sampling/token_weight.cuh"
 
 constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;

@@ -6,19 +6,13 @@
 // elements some ten of 150,000 rows are left. Where bounds say nothing (numbers that are not finite), all rows are
 // multiplied.
 
-#include "common/argmax.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/row_pieces.cuh"
 #include "sampling/next_state.cuh"
-#include "screening/bounds.cuh"
+#include "screening/screened_rows.cuh"
 
 constexpr int NUM_THREADS = 512, NUM_WARPS = NUM_THREADS / WARP_SIZE;
 constexpr int AT_ONCE = 4;                                                // loads of a thread
 constexpr int LISTED_UNITS = 32, LISTED_ROWS = LISTED_UNITS * UNIT_ROWS;  // at a time
-
-// How far below another one a logit may lie, relative to it, and still be the same when both are rounded.
-__device__ __forceinline__ constexpr float lost_in_rounding(__half) { return 0x1p-10f; }
-__device__ __forceinline__ constexpr float lost_in_rounding(__nv_bfloat16) { return 0x1p-7f; }
 
 struct Shared {
   uint64 best_of_warp[NUM_WARPS];
@@ -26,54 +20,6 @@ struct Shared {
   uint64 best;
   int num_rows, num_units;
   int rows[LISTED_ROWS];
-};
-
-// What the kernel reads.
-struct Screened {
-  const uint32* estimates;  // [num_units, columns, UNIT_WORDS], pairs of bfloat16
-  const float* highest;     // [columns, num_units], in units of a token's scale
-  const RowBounds* rows;    // [num_units, UNIT_ROWS]
-  const Element* weight;    // [vocab_size, width]
-  int columns, num_units, width, vocab_size;
-
-  __device__ __forceinline__ uint32 pair(int unit, int token, int word) const {
-    return __ldcg(estimates + (static_cast<int64>(unit) * columns + token) * UNIT_WORDS + word);
-  }
-
-  // What a row of the word `bits` can be at most, the first or the second one.
-  __device__ __forceinline__ float highest_of(int row, uint32 bits, int half, float2 reach) const {
-    const float4 own = __ldg(reinterpret_cast<const float4*>(rows + row));
-    const RowBounds bounds = {own.x, own.y, own.z, own.w};
-    return highest_logit(__uint_as_float(half ? bits & 0xffff0000u : bits << 16), bounds, reach);
-  }
-
-  // A row's share of `num_lanes` lanes that multiply it together, whose sum is its logit.
-  template <int PIECES>
-  __device__ __forceinline__ float part_of(int row, const uint4* input, int number, int num_lanes) const {
-    const Element* from = weight + static_cast<int64>(row) * width;
-    const int num_pieces = width / PIECE;
-    float sum = 0.0f;
-#pragma unroll 1
-    for (int first = number; first < num_pieces; first += PIECES * num_lanes) {
-      uint4 pieces[PIECES];
-#pragma unroll
-      for (int i = 0; i < PIECES; i++) {
-        const int piece = first + i * num_lanes;
-        pieces[i] = piece < num_pieces ? load_once(from + piece * PIECE) : make_uint4(0, 0, 0, 0);
-      }
-#pragma unroll
-      for (int i = 0; i < PIECES; i++) {
-        const int piece = first + i * num_lanes;
-        if (piece >= num_pieces) break;
-        float left[PIECE], right[PIECE];
-        unpack(pieces[i], left);
-        unpack(input[piece], right);
-#pragma unroll
-        for (int j = 0; j < PIECE; j++) sum = fmaf(left[j], right[j], sum);
-      }
-    }
-    return sum;
-  }
 };
 
 // What the units of a token can be at most, those of a thread, several loads at a time.
@@ -87,12 +33,6 @@ __device__ __forceinline__ void for_own_units(const float* of_units, int num_uni
       if (unit < num_units) see(unit, __ldcg(of_units + unit));
     }
   }
-}
-
-__device__ __forceinline__ uint64 warp_best(uint64 best) {
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) best = max(best, __shfl_xor_sync(FULL_WARP, best, lanes));
-  return best;
 }
 
 // All threads get it.
@@ -148,15 +88,7 @@ extern "C" __global__ void __launch_bounds__(NUM_THREADS)
   for_own_units(of_units, num_units, [&](int unit, float at_most) { best = max(best, argmax_key(at_most, unit)); });
   const int likely_unit = argmax_row(block_best(shared, best));
   // Every warp for itself: nobody need wait for another.
-  const uint32 its_pair = screened.pair(likely_unit, token, lane);
-  best = 0;
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int row = likely_unit * UNIT_ROWS + row_of_word(lane, half);
-    const float at_most = screened.highest_of(row, its_pair, half, reach);
-    if (row < vocab_size) best = max(best, argmax_key(at_most, row));
-  }
-  const int likely = argmax_row(warp_best(best));
+  const int likely = screened.likeliest_row(likely_unit, token, reach);
   // By all threads: in another order of sums than below, for which bounds have room.
   const float part = warp_sum(screened.part_of<1>(likely, own_input, threadIdx.x, NUM_THREADS));
   if (lane == 0) shared.part_of_warp[warp] = part;

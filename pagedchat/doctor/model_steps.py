@@ -80,8 +80,12 @@ class StepReport:
     @property
     def name(self) -> str:
         """Of the step, and of its end where that makes no logits."""
-        screened = self.head is not None and self.head.name == SCREENED_HEAD
-        return f"{self.chosen.name}, {SCREENED_HEAD}" if screened else self.chosen.name
+        return f"{self.chosen.name}, {SCREENED_HEAD}" if self.is_screened else self.chosen.name
+
+    @property
+    def is_screened(self) -> bool:
+        """Whether it ends without logits, as a chain of launches."""
+        return self.head is not None and self.head.name == SCREENED_HEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +234,10 @@ def _decodes(setting: Setting, model_len: int, without_trust: frozenset[str]) ->
                 choice="greedy",
                 without_trust=without_trust,
             )
-            reports += [_decode(facts, batch, bucket) for facts in (greedy, replace(greedy, choice="drawn"))]
+            short, drawn = replace(greedy, choice="shortlist"), replace(greedy, choice="drawn")
+            reports += [_decode(facts, batch, bucket) for facts in (greedy, short, drawn)]
+            if not reports[-2].is_screened:
+                del reports[-2]  # it is the next one
     return reports
 
 

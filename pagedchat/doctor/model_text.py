@@ -11,19 +11,20 @@ import msgspec
 
 from pagedchat.doctor.model_steps import ModelReport, StepReport
 from pagedchat.doctor.step_work import Fallback, Launch, Work
+from pagedchat.ops.screening.plan import MAX_TOP_K
 from pagedchat.runtime.graphs.prefill.buckets import PrefillBucket
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS
 from pagedchat.runtime.loading.check_record import CheckRecord
 from pagedchat.units import format_size
 
-_TOKENS = {"greedy": "likeliest tokens", "drawn": "drawn tokens"}
+_TOKENS = {"greedy": "likeliest tokens", "shortlist": "tokens of top-k", "drawn": "drawn tokens"}
 _NO_GPU = """\
 There is no GPU here. Where `pagedchat doctor` finds CPU kernels, and they know all that the model has, decodes of
 up to 32 chats are one call into them; all else runs through the model's modules in torch, one operation after
 another. Add --arch sm_90 to see which steps an H200 would take."""
-_NOTE = """\
+_NOTE = f"""\
 Reasons are times on an H200 with a model of opt-125m's shape; kernels/DECODE_STEPS.md has more. Drawn tokens take
-one launch more behind a step: sample."""
+one launch more behind a step: sample. Tokens of top-k are drawn from the {MAX_TOP_K} most likely ones or fewer."""
 
 
 def model_text(report: ModelReport) -> str:
@@ -100,7 +101,7 @@ def _foreign(report: ModelReport) -> str:
 
 
 def _merged(steps: list[StepReport]) -> list[tuple[str, StepReport]]:
-    """Each with what it is for; once for both choices of tokens where they take the same step."""
+    """Each with what it is for; once for all choices of tokens where they take the same step."""
     shown = []
     for batch, of_batch in groupby(steps, key=lambda step: step.batch):
         several = list(of_batch)

@@ -103,7 +103,7 @@ def assert_all_are_said(launches: Launches, work: list[Launch | Fallback], *unse
         assert any(wanted.items() <= constants.items() for constants in variants), (launch, variants)
 
 
-@pytest.mark.parametrize("choice", ["greedy", "drawn"])
+@pytest.mark.parametrize("choice", ["greedy", "shortlist", "drawn"])
 @pytest.mark.parametrize("rows", [3, 8, 16, 64, 300])
 @pytest.mark.parametrize("kind", [None, "fp8"])
 @pytest.mark.parametrize("name", MODELS)
@@ -215,14 +215,16 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     lines = text.splitlines()
     assert lines[0].endswith("OPTForCausalLM, 12 layers, 12 heads over 12 of 64, 50,272 tokens, float16")
     assert lines[1] == "on NVIDIA H200, sm_90, 132 multiprocessors with 227 KiB of shared memory"
-    assert [line.split("  ")[0] for line in lines[3:13]] == [
+    assert [line.split("  ")[0] for line in lines[3:15]] == [
         "batch",
         "1 chat, likeliest tokens",
         "1 chat, drawn tokens",
         "4 chats",
         "8 chats, likeliest tokens",
+        "8 chats, tokens of top-k",
         "8 chats, drawn tokens",
         "64 chats, likeliest tokens",
+        "64 chats, tokens of top-k",
         "64 chats, drawn tokens",
         "256 chats",
         "a prompt of 1,500 tokens",
@@ -234,17 +236,24 @@ def test_a_small_model_on_an_h200(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines[1:])) <= 116
 
 
-def test_a_large_head_is_screened_where_tokens_are_the_likeliest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_large_head_is_screened_where_few_tokens_matter(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "llama-3.1-8b"), "--arch", "sm_90")
     paragraphs = {each.partition(": ")[0]: each for each in text.split("\n\n")}
-    greedy, drawn = (paragraphs[f"64 chats, {tokens}"] for tokens in ("likeliest tokens", "drawn tokens"))
+    choices = "likeliest tokens", "tokens of top-k", "drawn tokens"
+    greedy, of_few, drawn = (paragraphs[f"64 chats, {tokens}"] for tokens in choices)
     assert greedy.splitlines()[0].endswith("warpgroup products, screened head")
     assert "screen_vocabulary TOKENS=64 STAGES=4" in greedy
     assert "its head" in greedy
+    assert "choose_screened" in greedy
+    assert of_few.splitlines()[0].endswith("warpgroup products, screened head")
+    assert "screen_vocabulary TOKENS=64 STAGES=4" in of_few
+    assert "list_screened" in of_few
+    assert "sample_listed" in of_few
+    assert "choose_screened" not in of_few
     assert "stream_k_linear" not in greedy
     assert drawn.splitlines()[0].endswith(": warpgroup products")
     assert "stream_k_linear" in drawn
-    assert "screened head: tokens are drawn from logits" in drawn
+    assert "screened head: tokens are drawn from all logits" in drawn
     assert "screened head: a vocabulary is screened for 64 rows at most" in " ".join(
         paragraphs["256 chats"].split()
     )
@@ -285,14 +294,14 @@ def test_a_decoder_that_stays_on_its_modules_is_told_why() -> None:
 def test_a_model_that_norms_queries_and_keys_has_fast_steps(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, str(FOLDER / "qwen3-1.7b"), "--arch", "sm_90")
     names = [
-        *["all layers in one launch, screened head", "all layers in one launch"] * 3,
-        *["warpgroup products, screened head", "warpgroup products"],
+        *[*["all layers in one launch, screened head"] * 2, "all layers in one launch"] * 3,
+        *[*["warpgroup products, screened head"] * 2, "warpgroup products"],
         "warpgroup products",
         "merged launches",
     ]
     endings = tuple(f": {name}" for name in names)
     assert [line.split(": ")[1] for line in text.splitlines() if line.endswith(endings)] == names
-    assert len(re.findall(r"\bcache: +heads_to_cache", text)) == len(names) - 6
+    assert len(re.findall(r"\bcache: +heads_to_cache", text)) == len(names) - 9
     assert "all layers:     streamed_layers" in text
     assert "refused       one launch of any kind: one launch does not norm queries and keys" in text
 
@@ -302,14 +311,17 @@ def test_the_same_as_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert values["gpu"]["num_multiprocessors"] == 132
     heads = {(step["batch"], step["tokens"]): step["head"] for step in values["steps"]}
     assert heads["1 chat", "greedy"] == "screened head"
+    assert heads["1 chat", "shortlist"] == "screened head"
     assert heads["1 chat", "drawn"] == "all logits"
     assert heads["a prompt of 1,500 tokens", "greedy"] is None
     drawn = next(step for step in values["steps"] if step["tokens"] == "drawn")
-    assert drawn["head_refused"] == [{"head": "screened head", "since": "tokens are drawn from logits"}]
+    assert drawn["head_refused"] == [{"head": "screened head", "since": "tokens are drawn from all logits"}]
     assert values["element"] == "bfloat16"
     steps = values["steps"]
-    assert [(step["batch"], step["tokens"]) for step in steps[:2]] == [("1 chat", "greedy"), ("1 chat", "drawn")]
-    assert len(steps) == 2 * len(CHATS) + 1
+    assert [(step["batch"], step["tokens"]) for step in steps[:3]] == [
+        ("1 chat", "greedy"), ("1 chat", "shortlist"), ("1 chat", "drawn")
+    ]  # fmt: skip
+    assert len(steps) == 3 * len(CHATS) - 1 + 1  # 256 chats have all logits, and a prompt is one more
     assert steps[0]["step"] == "fused chain"
     streamed = [kernel for kernel in steps[0]["kernels"] if kernel["kernel"] == "streamed_linear"]
     assert [kernel["part"] for kernel in streamed] == ["out", "up", "down"]

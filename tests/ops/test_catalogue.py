@@ -53,7 +53,7 @@ def test_where_nothing_is_missing_the_covering_set_has_every_value(file: KernelF
     needs_hopper = (
         "prefill_wgmma", "warpgroup_linear", "stream_k_linear", "cluster_linear", "wide_gates",
         "expert_warpgroups",
-        "few_bits_warpgroups", "screen_", "choose_screened",
+        "few_bits_warpgroups", "screen_", "choose_screened", "list_screened",
         "persistent_decode", "streamed",
     )  # fmt: skip
     if architecture != "sm_90" and file.stem.startswith(needs_hopper):

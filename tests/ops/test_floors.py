@@ -29,10 +29,11 @@ LAUNCHED_BY_OTHERS = {
     "expert_warpgroups": "expert_linear",
     "expert_few_bits": "expert_linear",
     "few_bits_warpgroups": "few_bits_linear",  # the op chooses by the GPU
-    # one behind the other: digits of rows, what logits are at most, and the most likely token
-    "screen_rows": "screened_argmax",
-    "screen_vocabulary": "screened_argmax",
+    # one behind the other: digits of rows, what logits are at most; then the likeliest token, or what to draw from
+    "screen_rows": "screened",
+    "screen_vocabulary": "screened",
     "choose_screened": "screened_argmax",
+    "list_screened": "screened_draw",
 }
 """Kernels without an op of their name, with the module that launches them."""
 DECLARATIONS = "kernels"

@@ -1,4 +1,5 @@
-"""Screened heads, by their kernels on the CPU: whatever rows and vocabularies are, tokens have the best logits."""
+"""Screened heads, by their kernels on the CPU: whatever rows and vocabularies are, tokens have the best logits, and
+those that are drawn are drawn as from all of them."""
 
 from typing import NamedTuple
 
@@ -7,9 +8,12 @@ from hypothesis import strategies as st
 
 from pagedchat.errors import KernelError
 from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.ops.sampling.sample_rows import SampleRow
 from pagedchat.ops.screening.screen import screen_of
 from pagedchat.ops.screening.screened_argmax import screened_argmax
+from pagedchat.ops.screening.screened_draw import screened_draw
 from tests.ops.sampling.decode_state_case import make_state
+from tests.ops.screening.screened_draw_case import draw_case
 from tools.emulator.compiler import find_compiler
 from tools.emulator.ops import kernels_on_cpu
 from tools.fuzz.target import Target
@@ -89,4 +93,61 @@ def _hold(state: DecodeState, positions: torch.Tensor, rows: torch.Tensor, head:
     assert torch.equal(state.positions, positions + there.int())
 
 
-TARGETS = [Target("screened heads", _HEADS, _check_tokens)]
+class _Draw(NamedTuple):
+    """Sizes, and how each row is drawn."""
+
+    hidden: int
+    vocab_size: int
+    dtype: torch.dtype
+    most: int
+    """Eighths that elements are at most: few of them make many tokens equal."""
+    rows: list[SampleRow]
+    seed: int
+
+
+_SAMPLE_ROWS = st.builds(
+    SampleRow,
+    temperature=st.sampled_from([0.0, 0.01, 0.7, 1.0, 5.0, 1e6]),
+    top_k=st.one_of(st.integers(-1, 130), st.integers(1, 9)),
+    top_p=st.sampled_from([1e-6, 0.5, 0.9, 1.0]),
+    min_p=st.sampled_from([0.0, 0.001, 0.2, 1.0]),
+    repetition_penalty=st.sampled_from([1.0, 1.1, 3.0]),
+    presence_penalty=st.sampled_from([0.0, 0.5]),
+    frequency_penalty=st.sampled_from([0.0, 2.0]),
+    seed=st.integers(0, 2**63),
+    counts_row=st.integers(-1, 0),
+    stays=st.sampled_from([False, False, False, True]),
+)
+_DRAWS = st.builds(
+    _Draw,
+    hidden=st.integers(1, 30).map(lambda pieces: 8 * pieces),
+    vocab_size=st.integers(1, 700),
+    dtype=st.sampled_from([*_ROUNDING]),
+    most=st.sampled_from([0, 1, 2, 9]),
+    rows=st.one_of(
+        st.lists(_SAMPLE_ROWS, min_size=1, max_size=5), st.lists(_SAMPLE_ROWS, min_size=17, max_size=20)
+    ),
+    seed=st.integers(0, 2**31),
+)
+
+
+def _check_draws(example: _Draw) -> None:
+    try:
+        find_compiler()
+    except KernelError:
+        return
+    sizes = len(example.rows), example.vocab_size, example.hidden
+    case = draw_case(*sizes, example.dtype, "cpu", most=example.most, rows=example.rows)
+    state, counts = case.state(), case.counts.clone()
+    with kernels_on_cpu(seed=example.seed % 97, num_multiprocessors=3):
+        screened_draw(state, case.rows, screen_of(case.head), case.sampling, counts)
+    expected, expected_counts = case.expected()
+    assert torch.equal(state.token_ids, expected.token_ids), f"{state.token_ids} and {expected.token_ids}"
+    assert torch.equal(counts, expected_counts)
+    assert torch.equal(state.positions, expected.positions)
+
+
+TARGETS = [
+    Target("screened heads", _HEADS, _check_tokens),
+    Target("draws from few", _DRAWS, _check_draws),
+]

@@ -33,5 +33,10 @@ def add_step_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--context", type=count, default=300, metavar="N", help="tokens of each chat (300)")
     parser.add_argument("--steps", type=count, default=200, metavar="N", help="timed steps (200); 20 are profiled")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="tokens are drawn; 0: the most likely ones (0)"
+    )
+    parser.add_argument("--top-k", type=int, default=0, metavar="N", help="of the N most likely ones (0: of all)")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of those with this share (1)")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures and the environment")

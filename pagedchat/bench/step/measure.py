@@ -22,6 +22,7 @@ from pagedchat.runtime.step.model_runner import NativeModelRunner
 TRACED_STEPS = 20
 _SETTLING_STEPS = 8
 """After the last prompt, before steps are traced."""
+_GREEDY = SamplingParams(temperature=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +40,14 @@ class StepBench:
 
     Args:
         config: what it loads.
+        sampling: how tokens are chosen: temperature, top-k and top-p of it count.
 
     Raises:
         PagedChatError: what the engine refuses.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, sampling: SamplingParams = _GREEDY) -> None:
+        self._sampling = sampling
         loaded = load_model(config)
         self._core = TimedCore(loaded.limits, loaded.runner)
         self._engine = LLMEngine.from_loaded(loaded, self._core)
@@ -81,7 +84,9 @@ class StepBench:
         """As `LLM.generate` does it."""
         with rare_collections():
             for number, prompt in enumerate(prompts):
-                self._engine.add_request(str(number), TokensPrompt(prompt_token_ids=prompt), _greedy(new_tokens))
+                self._engine.add_request(
+                    str(number), TokensPrompt(prompt_token_ids=prompt), self._params(new_tokens)
+                )
             while self._engine.has_unfinished_requests():
                 self._engine.step()
 
@@ -89,7 +94,7 @@ class StepBench:
         core = self._core
         ids = [core.open() for _ in range(num_chats)]
         for seq_id, prompt in zip(ids, self._prompts.many(num_chats, max(1, length)), strict=True):
-            core.extend(seq_id, prompt, _greedy(None))
+            core.extend(seq_id, prompt, self._params(None))
         while any(core.sequences[seq_id].num_uncomputed > 1 for seq_id in ids):
             core.step()
         for _ in range(2):  # what these lack is made after the first of them
@@ -99,6 +104,16 @@ class StepBench:
         for seq_id in ids:
             core.close(seq_id)
         return read_steps(kernels, TRACED_STEPS + 1, self._weights, self._num_layers)
+
+    def _params(self, new_tokens: int | None) -> SamplingParams:
+        return SamplingParams(
+            temperature=self._sampling.temperature,
+            top_k=self._sampling.top_k,
+            top_p=self._sampling.top_p,
+            max_tokens=new_tokens,
+            ignore_eos=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
 
     def _run(self, num_steps: int) -> None:
         for _ in range(num_steps):
@@ -111,9 +126,3 @@ def _model_of(runner: object) -> object:
         runner = runner.own
     eager = runner.eager if isinstance(runner, CapturedRunner) else runner
     return eager.model if isinstance(eager, NativeModelRunner) else None
-
-
-def _greedy(new_tokens: int | None) -> SamplingParams:
-    return SamplingParams(
-        temperature=0, max_tokens=new_tokens, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY
-    )

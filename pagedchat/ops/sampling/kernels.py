@@ -6,6 +6,9 @@ from pagedchat.ops.common.choices import ELEMENTS, OVERLAPPING
 SHAPES = ((8, 512), (2, 1024), (1, 1024))
 """Thread blocks that share a row of `sample`, and threads of each: see `choose_shape`."""
 
+LISTED_SHAPE = (1, 512)
+"""The same where a row is a list of few tokens (`ops.screening.screened_draw`)."""
+
 LIKELY_SHAPES = ((8, 128), (1, 1024))
 """The same of `top_logprobs` and `choose_beams`: as many threads a row in both, each with the same part of it. So
 sums are the same to the bit in any company."""
@@ -66,6 +69,13 @@ KERNELS = (
         {"ELEMENT": ELEMENTS},
         _tunings(SHAPES),
         (_NO_CLUSTERS,),
+    ),
+    KernelFile(
+        "sample_listed",
+        ("sample_listed",),
+        Use.CAPTURED_STEPS,
+        {"ELEMENT": ("float32",)},
+        _tunings((LISTED_SHAPE,)),
     ),
     KernelFile("row_rules", ("row_rules",), Use.WHERE_ASKED, {"ELEMENT": ELEMENTS}),
     *(

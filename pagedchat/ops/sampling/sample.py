@@ -20,7 +20,7 @@ from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.sampling.kernels import choose_shape
 from pagedchat.ops.sampling.logits import check_logits
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS, unpack_rows
-from pagedchat.ops.sampling.sample_torch import sample_row
+from pagedchat.ops.sampling.sample_torch import count_token, sample_row
 from pagedchat.ops.sampling.token_mask import TokenMasks
 
 
@@ -171,12 +171,7 @@ def _in_torch(
         token_id = sample_row(of_row, row, position & 0xFFFFFFFF, counts)
         output[i] = token_id
         if count_drawn and counts is not None and row.counts_row >= 0:
-            _count(counts[row.counts_row], token_id)
-
-
-def _count(counts: torch.Tensor, token_id: int) -> None:
-    if int(counts[token_id]) & 0x7FFF < 0x7FFF:
-        counts[token_id] += 1
+            count_token(counts[row.counts_row], token_id)
 
 
 def _check(

@@ -89,6 +89,12 @@ def sample_row(logits: torch.Tensor, row: PackedRow, position: int, counts: torc
     return int(torch.searchsorted(cumulative, float(target), right=True))
 
 
+def count_token(counts: torch.Tensor, token_id: int) -> None:
+    """One more of a token in the counts of its row, `[vocab_size]`, int16."""
+    if int(counts[token_id]) & 0x7FFF < 0x7FFF:
+        counts[token_id] += 1
+
+
 def _penalise(logits: torch.Tensor, counts: torch.Tensor, row: PackedRow) -> torch.Tensor:
     cells = counts.nonzero()[:, 0]
     values, found = logits[cells], counts[cells]

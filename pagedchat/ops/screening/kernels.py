@@ -6,7 +6,7 @@ from pagedchat.ops.common.choices import (
     NORMS,
     TENSOR_CORE_ELEMENTS,
 )
-from pagedchat.ops.screening.plan import COLUMNS, STAGES
+from pagedchat.ops.screening.plan import COLUMNS, LIST_CLUSTERS, STAGES
 
 _ELEMENTS: Choices = {"ELEMENT": TENSOR_CORE_ELEMENTS}
 
@@ -28,4 +28,11 @@ KERNELS = (
         (HOPPER_ONLY,),
     ),
     KernelFile("choose_screened", ("choose_screened",), Use.CAPTURED_STEPS, _ELEMENTS, limits=(HOPPER_ONLY,)),
+    KernelFile(
+        "list_screened",
+        ("list_screened",),
+        Use.CAPTURED_STEPS,
+        {**_ELEMENTS, "CLUSTER": LIST_CLUSTERS},
+        limits=(HOPPER_ONLY,),
+    ),
 )

@@ -15,6 +15,10 @@ COLUMNS = (8, 16, 32, 64)
 """Of tokens, that a batch may be filled up to."""
 STAGES = 4
 """Of the ring: with three 64 rows take as long and fewer 5 % more, with five and six all the same."""
+MAX_TOP_K = 128
+"""Of rows that draw from few: beyond, rows that are left take longer to multiply than all of the vocabulary."""
+LIST_CLUSTERS = (8, 4, 2)
+"""Thread blocks that share a row of `list_screened`, see `list_cluster`."""
 _PIECE = 8
 """Elements of 16 bytes."""
 _TILE_UNITS = 4
@@ -54,6 +58,11 @@ def plan_screen(hidden: int, num_tokens: int, shared_limit: int) -> ScreenPlan |
     columns = next(each for each in COLUMNS if num_tokens <= each)
     stages = min(STAGES, (shared_limit - _KEPT_BYTES) // _stage_bytes(columns))
     return ScreenPlan(columns, stages) if stages > 1 else None
+
+
+def list_cluster(num_rows: int) -> int:
+    """Thread blocks that share a row of `list_screened`: as many as one GPU has room for at once."""
+    return next(cluster for cluster in LIST_CLUSTERS if cluster * num_rows <= 2 * MAX_TOKENS)
 
 
 def num_units(vocab_size: int) -> int:

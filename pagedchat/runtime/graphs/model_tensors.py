@@ -167,15 +167,18 @@ def tensors_of(model: StepModel, model_len: int) -> ModelTensors | None:
     return found[model_len]
 
 
-def screen_of_model(model: StepModel) -> Screen | None:
-    """The head with its copy in 8-bit integers, which all steps of a model read; None where it is not whole, or
-    not ours."""
+def screen_of_model(model: StepModel) -> Screen:
+    """The head with its copy in 8-bit integers, which all steps of a model read.
+
+    Raises:
+        TypeError: a model that is not ours, or a head that is not whole; neither is screened.
+    """
     if isinstance(model, ForeignModel):
-        return None
+        raise TypeError("a model of transformers has no head of ours")
     if model not in _screens:
         head = weight_of(_decoder(model).head)
         if isinstance(head, QuantizedWeight):
-            return None
+            raise TypeError("its head has few bits already")
         _screens[model] = screen_of(head)
     return _screens[model]
 

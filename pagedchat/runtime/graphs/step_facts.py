@@ -95,7 +95,7 @@ class DecodeFacts:
     """Sequences, padding included."""
     context_len: int
     """No sequence is longer, this step's token included."""
-    choice: Literal["greedy", "drawn"]
+    choice: Literal["greedy", "shortlist", "drawn"]
     """Whether tokens are the most likely ones or drawn."""
     shares: bool = False
     """Whether groups of rows read a beginning together."""

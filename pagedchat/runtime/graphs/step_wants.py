@@ -324,9 +324,9 @@ _SCREEN_SHARE = 0.01
 """Of a GPU's memory, that the copy of a vocabulary may take."""
 
 
-def greedy_tokens(facts: DecodeFacts) -> str:
-    """Nobody who wants logits."""
-    return "" if facts.choice == "greedy" else "tokens are drawn from logits"
+def few_tokens(facts: DecodeFacts) -> str:
+    """Nobody who wants more than the highest logits."""
+    return "tokens are drawn from all logits" if facts.choice == "drawn" else ""
 
 
 def plain_head(facts: DecodeFacts) -> str:

@@ -132,7 +132,7 @@ DECODES: tuple[Rule[DecodeFacts], ...] = (
 HEADS: tuple[Rule[DecodeFacts], ...] = (
     Rule(
         SCREENED_HEAD,
-        (wants.numbers_of_batch, wants.plain_layers, wants.greedy_tokens, wants.warpgroups, wants.plain_head,
+        (wants.numbers_of_batch, wants.plain_layers, wants.few_tokens, wants.warpgroups, wants.plain_head,
          wants.whole_head, wants.rows_of_screened_head, wants.head_worth_screening, wants.room_for_screen),
         "a copy of the vocabulary in 8-bit integers has half of its bytes: head and tokens take 75 us instead of "
         "122 with one chat of Llama-3.2-1B's shape, 95 instead of 154 with 64; 43 instead of 65 with one of "

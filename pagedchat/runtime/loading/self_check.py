@@ -76,6 +76,8 @@ _FIRST = 15
 _TEXTS = 5
 """Of a mixture of experts, if the first one is off."""
 _GREEDY, _DRAWN = SamplingParams(temperature=0), SamplingParams(temperature=1.0)
+_SHORTLIST = SamplingParams(temperature=1.0, top_k=1)
+"""Drawn from few, of which the most likely token alone is left."""
 
 
 @contextmanager
@@ -303,12 +305,15 @@ class SelfCheck:
         self._forward(text, 0, last.start)
         greedy = _decode(decodes, last)
         # A step that chooses the most likely token may have made no logits.
+        text.sampling_params = _SHORTLIST
+        of_one = _decode(decodes, last)
         text.sampling_params = _DRAWN
         drawn = _decode(decodes, last)
-        if greedy is None or drawn is None:
+        if greedy is None or of_one is None or drawn is None:
             return []
         logits = decodes.last_logits[:1].clone()
-        return [(self._error(text, logits), drawn[0]), (_shortfall(logits[0], greedy[1]), greedy[0])]
+        likeliest = [(_shortfall(logits[0], token_id), begun) for begun, token_id in (greedy, of_one)]
+        return [(self._error(text, logits), drawn[0]), *likeliest]
 
     def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
         """How far captured prefills are off; None where they are right, or there is nothing to try."""

@@ -11,25 +11,36 @@ from typing import Literal
 
 import torch
 
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.common.in_threads import one_thread
 from pagedchat.ops.sampling import sample as op
 from pagedchat.ops.sampling.sample_rows import SampleRow, pack_rows
+from pagedchat.ops.screening.plan import MAX_TOP_K
 from pagedchat.runtime.step.rules import under_rules
 from pagedchat.runtime.step.sampling_row import SamplingRow
 from pagedchat.runtime.step.token_counts import Counted, write_counts
 from pagedchat.runtime.step.upload import int32, upload
 
-Choice = Literal["greedy", "drawn"]
+Choice = Literal["greedy", "shortlist", "drawn"]
 """How the tokens of a batch are chosen together: the most likely ones, or those that the sampling op draws
-(`ops.sampling.sample`); with penalties the most likely ones are its business too."""
+(`ops.sampling.sample`), each from few or from all; with penalties the most likely ones are its business too."""
 
 
 def choice_for(sequences: Iterable[Sequence]) -> Choice:
     """How their tokens are chosen together."""
     # Of many sequences most share the same object.
     params = {id(seq.sampling_params): seq.sampling_params for seq in sequences}.values()
-    return "greedy" if all(each.greedy and not each.penalises for each in params) else "drawn"
+    if all(each.greedy and not each.penalises for each in params):
+        return "greedy"
+    return "shortlist" if all(map(_has_shortlist, params)) else "drawn"
+
+
+def _has_shortlist(params: SamplingParams) -> bool:
+    """Whether its tokens are among few with the highest logits, as penalties only make logits lower."""
+    is_short = params.greedy or 0 < params.top_k <= MAX_TOP_K
+    only_lowers = params.repetition_penalty >= 1 and min(params.presence_penalty, params.frequency_penalty) >= 0
+    return is_short and only_lowers
 
 
 def any_ruled(sequences: Iterable[Sequence]) -> bool:

@@ -107,7 +107,9 @@ class RandomWalk:
         length = self._source.choice([25, 40] if self._is_large else [2, 6, 16])
         greedy = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
         drawn = SamplingParams(temperature=0.8, max_tokens=length, ignore_eos=True, seed=seq_id)
-        self.core.extend(seq_id, token_ids, drawn if self._num_asked % 6 > 2 else greedy)  # three in a row of each
+        of_few = SamplingParams(temperature=0.8, top_k=6, max_tokens=length, ignore_eos=True, seed=seq_id)
+        params = (greedy, drawn, of_few)[self._num_asked // 3 % 3]  # three in a row of each
+        self.core.extend(seq_id, token_ids, params)
         self._num_asked += 1
 
     def _note_new_tokens(self) -> None:

@@ -72,6 +72,11 @@ def chains_of(model: Decoder) -> set[str]:
     return {LIBRARY, MODULES} | (set() if sizes_of(model.config).biased_gates else {FUSED, WARPGROUPS})
 
 
+GREEDY = SamplingParams(temperature=0)
+LIKELIEST_OF_FEW = SamplingParams(temperature=1.0, top_k=1)
+"""Drawn from few tokens, of which that one is left."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small_layers_too() -> Iterator[None]:
     """One launch for all layers serves them, though others are faster."""
@@ -100,13 +105,13 @@ def case(
     return Case(family, request.param, device, tmp_path_factory.mktemp(family))
 
 
-def sequences(case: Case, count: int) -> list[Sequence]:
+def sequences(case: Case, count: int, sampling: SamplingParams = GREEDY) -> list[Sequence]:
     """With the first texts, none of which is computed, in blocks that lie in no order."""
     made = []
     for number in range(count):
         sequence = Sequence(number)
         sequence.block_table = [(7 * (2 * number + place)) % (4 * case.num_texts) for place in (0, 1)]
-        sequence.sampling_params, sequence.stop_length = SamplingParams(temperature=0), 10_000
+        sequence.sampling_params, sequence.stop_length = sampling, 10_000
         made.append(sequence)
     return made
 
@@ -149,10 +154,12 @@ def decode(case: Case, these: list[Sequence]) -> Iterator[tuple[torch.Tensor, li
         yield decodes.last_logits[: len(these)].clone(), chosen
 
 
-def decoded_by(case: Case, kind: str, rows: int) -> list[tuple[torch.Tensor, list[Any]]]:
+def decoded_by(
+    case: Case, kind: str, rows: int, sampling: SamplingParams = GREEDY
+) -> list[tuple[torch.Tensor, list[Any]]]:
     """Logits and what was chosen, token by token, by steps of a kind; nothing where it does not serve the rows."""
     force(case.runner, {kind})
-    these = sequences(case, rows)
+    these = sequences(case, rows, sampling)
     for _ in prefill(case, these):
         pass
     with kinds_noted() as noted:
@@ -203,13 +210,14 @@ def test_decodes_without_logits(case: Case, family: str, monkeypatch: pytest.Mon
     case.runner.decodes.store.forget()
     wrong, served = [], set()
     for kind, most in {LAYERS: 2, FUSED: 8, WARPGROUPS: 32, LIBRARY: 32}.items():
-        steps = decoded_by(case, kind, min(most, case.num_texts))
-        if not steps:
-            continue
-        assert {logits.shape[1] > 0 for logits, _ in steps} == {not case.has_plain_head}
-        served.add(kind)
-        complaint = wrong_choices(case, steps)
-        wrong += [f"{kind}: {complaint}"] if complaint else []
+        for sampling in (GREEDY, LIKELIEST_OF_FEW):
+            steps = decoded_by(case, kind, min(most, case.num_texts), sampling)
+            if not steps:
+                continue
+            assert {logits.shape[1] > 0 for logits, _ in steps} == {not case.has_plain_head}
+            served.add(kind)
+            complaint = wrong_choices(case, steps)
+            wrong += [f"{kind}: {complaint}"] if complaint else []
     case.runner.decodes.store.forget()  # the next test has them with logits
     assert wrong == []
     assert served >= case.chains - {MODULES}

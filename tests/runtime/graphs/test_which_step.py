@@ -96,6 +96,8 @@ def test_every_batch_has_its_step(line: str) -> None:
         for choice in ("greedy", "drawn")
     ]
     assert found == expected
+    of_few = (which_decode(facts(where, rows, choice="shortlist")).name for rows in ROWS)
+    assert "".join(LETTERS[each] for each in of_few) == expected[1]
 
 
 def test_the_fastest_steps_are_asked_first_and_the_last_ones_want_nothing() -> None:
@@ -186,11 +188,12 @@ def test_refusals_say_why() -> None:
     assert against(facts(setting(OPT, "sm_90", "float32"), 1), FUSED) == "tensor cores do not multiply float32"
 
 
-def test_large_heads_are_screened_on_hopper_where_tokens_are_the_likeliest() -> None:
+def test_large_heads_are_screened_on_hopper_where_few_tokens_matter() -> None:
     for name in ("qwen2.5-0.5b", "qwen3-1.7b", "llama-3.1-8b"):
         h200 = setting(config_of(name), "sm_90", "bfloat16")
-        heads = [which_head(facts(h200, rows)).name for rows in (1, 8, 64, 65)]
-        assert heads == [SCREENED_HEAD] * 3 + [ALL_LOGITS]
+        for choice in ("greedy", "shortlist"):
+            heads = [which_head(facts(h200, rows, choice=choice)).name for rows in (1, 8, 64, 65)]
+            assert heads == [SCREENED_HEAD] * 3 + [ALL_LOGITS]
 
 
 def test_heads_that_are_not_screened_say_why() -> None:
@@ -203,7 +206,7 @@ def test_heads_that_are_not_screened_say_why() -> None:
         return dict(chosen.refused)[SCREENED_HEAD]
 
     qwen = config_of("qwen3-1.7b")
-    assert why(qwen, choice="drawn") == "tokens are drawn from logits"
+    assert why(qwen, choice="drawn") == "tokens are drawn from all logits"
     assert why(qwen, 65) == "a vocabulary is screened for 64 rows at most, and not for 65 of 2,048"
     assert why(qwen, architecture="sm_80") == "products by warpgroups exist on sm_90 alone"
     assert why(qwen, batch_invariant=True).startswith("a reply is to be the same in any company")

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagedchat.engine.sampling_params import SamplingParams
+from pagedchat.engine.sequence import Sequence
 from pagedchat.ops.sampling import sample_torch
 from pagedchat.ops.sampling.sample_rows import pack_rows, unpack_rows
+from pagedchat.ops.screening.plan import MAX_TOP_K
 from pagedchat.runtime.step import sampler
-from pagedchat.runtime.step.sampler import op_rows, sample
+from pagedchat.runtime.step.sampler import choice_for, op_rows, sample
 from pagedchat.runtime.step.sampling_row import SamplingRow
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -233,3 +235,30 @@ def test_on_a_cpu_one_thread_draws_and_the_others_come_back(monkeypatch: pytest.
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("choice", "kinds"),
+    [
+        ("greedy", [{"temperature": 0}]),
+        ("greedy", [{"temperature": 0, "top_k": 5000}, {"temperature": 0}]),
+        ("shortlist", [{"top_k": 20}, {"temperature": 0}, {"top_k": MAX_TOP_K, "top_p": 0.5, "min_p": 0.1}]),
+        ("shortlist", [{"temperature": 0, "repetition_penalty": 1.1}]),
+        ("shortlist", [{"top_k": 1, "repetition_penalty": 2, "presence_penalty": 1, "frequency_penalty": 1}]),
+        ("drawn", [{"top_k": 20}, {}]),
+        ("drawn", [{"top_k": MAX_TOP_K + 1}]),
+        ("drawn", [{"top_p": 0.9}]),
+        ("drawn", [{"min_p": 0.1}]),
+        # What is made more likely may be any token.
+        ("drawn", [{"top_k": 5, "repetition_penalty": 0.9}]),
+        ("drawn", [{"temperature": 0, "presence_penalty": -0.1}]),
+        ("drawn", [{"top_k": 5, "frequency_penalty": -0.1}]),
+    ],
+)
+def test_a_batch_draws_from_few_where_all_its_sequences_do(choice: str, kinds: list[dict[str, float]]) -> None:
+    sequences = []
+    for number, kind in enumerate(kinds):
+        sequence = Sequence(number)
+        sequence.sampling_params = SamplingParams(**kind)  # type: ignore[arg-type]
+        sequences.append(sequence)
+    assert choice_for(sequences) == choice

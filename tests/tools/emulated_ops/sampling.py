@@ -14,6 +14,7 @@ from pagedchat.ops.sampling.decode_state import (
 )
 from pagedchat.ops.sampling.row_rules import BANNED, PackedRules, RuleRow, apply_rules, pack_rules
 from pagedchat.ops.sampling.sample import draw_next, sample
+from pagedchat.ops.sampling.sample_listed import Listed, sample_listed
 from pagedchat.ops.sampling.sample_rows import IN_PROMPT, SampleRow, pack_rows
 from pagedchat.ops.sampling.token_mask import TokenMasks, mask_tokens
 from pagedchat.ops.sampling.top_logprobs import TopLogprobs, top_logprobs
@@ -121,6 +122,21 @@ def draw_among_ties(num_rows: int, vocab_size: int) -> Results:
     return {"tokens": sample(logits, rows, torch.zeros(num_rows, dtype=torch.int32))}
 
 
+def draw_listed(num_listed: int) -> Results:
+    """From lists of few and of many tokens, and from one of none."""
+    state, vocab_size = make_state([3, 8, 15, 7, 2], "cpu"), 2000
+    listed = Listed.empty(5, num_listed, torch.device("cpu"))
+    listed.token_ids.copy_(torch.arange(0, 2 * num_listed, 2))
+    listed.logits.copy_(logits_of(5, num_listed, torch.float32))
+    listed.counts.copy_(torch.tensor([num_listed, num_listed, 1, 0, num_listed // 2]))
+    counts = torch.zeros(1, vocab_size, dtype=torch.int16)
+    rows = [SampleRow(seed=3), SampleRow(top_k=9, top_p=0.9, counts_row=0), SampleRow(), SampleRow()]
+    rows.append(SampleRow(temperature=0))
+    state.history.copy_(state.token_ids)  # by these it was moved on
+    sample_listed(state, listed, pack_rows(rows).clone(), counts)
+    return {**all_of(state), "counts": counts}
+
+
 def draw_among_equals(vocab_size: int) -> Results:
     """So many that sums of their weights' halves take more than 32 bits."""
     logits = torch.zeros(1, vocab_size, dtype=torch.float16)
@@ -190,6 +206,8 @@ CASES = [
     *in_types(
         "sample", partial(draw_allowed, num_rows=40, vocab_size=1003), *DTYPES, exact=True, about="masks anywhere"
     ),
+    OpCase("sample_listed", "few tokens", partial(draw_listed, 300)),
+    OpCase("sample_listed", "many tokens", partial(draw_listed, 700)),
     OpCase("sample", "ties", partial(draw_among_ties, num_rows=20, vocab_size=10_000)),
     OpCase("sample", "a very large vocabulary", partial(draw_among_equals, 1 << 20)),
     *in_types("row_rules", partial(rule, vocab_size=208), *DTYPES, exact=True),

@@ -25,6 +25,10 @@ inline T atomicMax(T* place, U value) {
   return emulated_atomic(place, [=](T old) { return old < static_cast<T>(value) ? static_cast<T>(value) : old; });
 }
 template <typename T, typename U>
+inline T atomicMin(T* place, U value) {
+  return emulated_atomic(place, [=](T old) { return static_cast<T>(value) < old ? static_cast<T>(value) : old; });
+}
+template <typename T, typename U>
 inline T atomicExch(T* place, U value) {
   return emulated_atomic(place, [=](T) { return static_cast<T>(value); });
 }

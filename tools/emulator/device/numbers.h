@@ -26,6 +26,8 @@ inline long long __double_as_longlong(double x) {
   return bits;
 }
 inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+inline int __popcll(uint64_t x) { return __builtin_popcountll(x); }
+inline int __ffsll(int64_t x) { return __builtin_ffsll(x); }
 inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t selector) {
   const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;
   uint32_t chosen = 0;

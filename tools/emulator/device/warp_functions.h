@@ -25,6 +25,14 @@ inline int __any_sync(uint32_t mask, bool vote, EMULATED_SITE) {
   return emulator::vote_of_warp(mask, vote, {file, line}) != 0;
 }
 
+inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t value, EMULATED_SITE) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    uint32_t other = value;
+    emulator::shuffle(mask, &other, sizeof(other), emulator::here->lane ^ bits, {file, line});
+    value += other;
+  }
+  return value;
+}
 inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value, EMULATED_SITE) {
   for (int bits = 16; bits > 0; bits /= 2) {
     uint32_t other = value;

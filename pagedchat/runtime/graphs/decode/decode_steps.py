@@ -35,9 +35,6 @@ from pagedchat.runtime.step.block_moves import apply_block_ops
 from pagedchat.runtime.step.sampler import Choice
 from pagedchat.runtime.step.sizes import StepSizes
 
-PREPARED: tuple[Choice, ...] = ("greedy", "drawn")
-"""What steps are captured for before there are batches."""
-
 
 @dataclass(frozen=True, slots=True)
 class BegunDecodes:
@@ -108,11 +105,11 @@ class DecodeSteps:
         """
         bucket = self._new.bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
-        return None if bucket is None else self.store.build_ahead(bucket, PREPARED, quietly=quietly)
+        return None if bucket is None else self.store.build_ahead(bucket, quietly=quietly)
 
     @torch.inference_mode()
     def prepare(self, num_seqs: int, context_len: int, reads_rows: bool = False) -> bool:
-        """Capture what serves such batches, greedy ones and drawn ones, before there are any; with `reads_rows`
+        """Capture what serves such batches, whatever tokens they choose, before there are any; with `reads_rows`
         those of as many rows that have drafts.
 
         Returns:
@@ -120,13 +117,15 @@ class DecodeSteps:
         """
         bucket = self._new.bucket(num_seqs, context_len, reads_rows=reads_rows)
         self._ahead = None
-        return bucket is not None and all(self.store.capture((bucket, choice)) for choice in PREPARED)
+        return bucket is not None and all(
+            self.store.capture((bucket, choice)) for choice in self.store.choices(bucket)
+        )
 
     def want(self, num_seqs: int, context_len: int) -> None:
         """Have what serves such batches made beside whatever runs."""
         bucket = self._new.bucket(num_seqs, context_len)
         if bucket is not None:
-            for choice in PREPARED:
+            for choice in self.store.choices(bucket):
                 self.store.note((bucket, choice))
 
     def distrust(self, begun: BegunDecodes) -> str:

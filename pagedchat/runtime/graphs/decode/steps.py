@@ -14,7 +14,7 @@ from pagedchat.runtime.graphs.decode.attention import DecodeAttention
 
 Step = Callable[[], torch.Tensor]
 """Computes one token of every row and moves the state on; returns the logits, `[num_seqs, vocab_size]`, or
-`[num_seqs, 0]` if it has chosen the most likely tokens without them."""
+`[num_seqs, 0]` if it has chosen tokens without them."""
 
 
 class ModuleStep:

@@ -3,7 +3,6 @@
 A bucket whose own step is not there is served by a roomier one; where there is none, by nobody.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -45,6 +44,12 @@ from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, one_t
 from pagedchat.runtime.step.sampler import Choice
 
 Key = tuple[Bucket, Choice]
+_SERVED_BY: dict[Choice, tuple[Choice, ...]] = {
+    "greedy": ("greedy", "shortlist", "drawn"),
+    "shortlist": ("shortlist", "drawn"),
+    "drawn": ("drawn",),
+}
+"""What else a step can be for; the last one keeps all logits."""
 
 
 class Serving(NamedTuple):
@@ -92,6 +97,8 @@ class StepStore(Shelf[Key]):
         self._one_turn: dict[int, int | None] = {}
         self._made_quantized: ScreenedHead | None = None
         self._names: dict[tuple[Bucket, Choice], str] = {}
+        self._short: dict[Bucket, bool] = {}
+        """Whether a bucket has a step of its own that draws from few."""
         self._without_trust: frozenset[str] = frozenset()
 
     def one_turn(self, num_seqs: int) -> int | None:
@@ -109,6 +116,7 @@ class StepStore(Shelf[Key]):
             bucket: sizes.
             choice: drawn tokens are drawn as the buffers' sampling rows say, others are the most likely ones.
         """
+        choice = self._own_choice(bucket, choice)
         step = self.find((bucket, choice))
         return self.at_hand(bucket, choice) if step is None else Serving(bucket, choice, step)
 
@@ -128,17 +136,24 @@ class StepStore(Shelf[Key]):
         self.forget()
         return name
 
+    def forget(self) -> None:
+        """See `Shelf`."""
+        super().forget()
+        self._short.clear()
+
     def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
-        self.note((bucket, choice))
+        self.note((bucket, self._own_choice(bucket, choice)))
         return self.there(bucket, choice)
 
     def there(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """The same, without noting that somebody would have use for the bucket's own step."""
+        choice = self._own_choice(bucket, choice)
         return self._own(bucket, choice) or self._roomier(bucket, choice)
 
     def own(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """The step of a bucket and a choice themselves, if it is there. Nothing is captured."""
+        choice = self._own_choice(bucket, choice)
         self.note((bucket, choice))
         return self._own(bucket, choice)
 
@@ -150,22 +165,36 @@ class StepStore(Shelf[Key]):
         """Whether there is a step for a bucket, or will be when it is asked for. One that is missing is noted."""
         return self._at_first_use or self.at_hand(bucket, choice) is not None
 
+    def choices(self, bucket: Bucket) -> tuple[Choice, ...]:
+        """For which a bucket has steps that differ."""
+        return ("greedy", "shortlist", "drawn") if self._draws_from_few(bucket) else ("greedy", "drawn")
+
+    def _own_choice(self, bucket: Bucket, choice: Choice) -> Choice:
+        """Whoever draws from few is served like others that draw where that is not quicker."""
+        return "drawn" if choice == "shortlist" and not self._draws_from_few(bucket) else choice
+
+    def _draws_from_few(self, bucket: Bucket) -> bool:
+        if bucket not in self._short:
+            facts = self._facts(bucket, "shortlist")
+            self._short[bucket] = self._is_screened(which_decode(facts).name, facts)
+        return self._short[bucket]
+
     def _roomier(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """Rows that are padding cost little: what any of them takes is reading the weights, and starting kernels
         one by one, as it would be done without such a step, takes longer."""
         roomy = [
             Serving(other, drawn_or_not, step)
             for (other, drawn_or_not), step in self._steps.items()
-            if step is not None and drawn_or_not in (choice, "drawn") and has_room_for(other, bucket)
+            if step is not None and drawn_or_not in _SERVED_BY[choice] and has_room_for(other, bucket)
         ]
         return min(roomy, default=None, key=partial(_preference, choice))
 
-    def build_ahead(self, bucket: Bucket, choices: Iterable[Choice], *, quietly: bool = False) -> BuildAhead | None:
+    def build_ahead(self, bucket: Bucket, *, quietly: bool = False) -> BuildAhead | None:
         """Begin to build the kernels of steps that are not captured yet, in the background; None where none are.
 
         What is in the buffers is lost.
         """
-        return self.kernels_of([(bucket, choice) for choice in choices], quietly=quietly)
+        return self.kernels_of([(bucket, choice) for choice in self.choices(bucket)], quietly=quietly)
 
     def _make(self, key: Key) -> Step:
         return self._step(*key)
@@ -181,8 +210,9 @@ class StepStore(Shelf[Key]):
 
     def _step(self, bucket: Bucket, choice: Choice) -> Step:
         state = self._buffers.state(bucket)
-        step = self._without_draw(self._facts(bucket, choice), bucket, state)
-        if choice == "greedy":
+        facts = self._facts(bucket, choice)
+        step = self._without_draw(facts, bucket, state)
+        if choice == "greedy" or self._is_screened(self._names[bucket, choice], facts):
             return step
         return DrawnStep(step, state, self._buffers.sampling(bucket), self._buffers.counts)
 
@@ -212,7 +242,7 @@ class StepStore(Shelf[Key]):
         plan = layers_plan(facts) if name == LAYERS else None
         if name == MODULES or tensors is None:
             return ModuleStep(self._model, attention, state)
-        end = self._end(name, facts, state)
+        end = self._end(name, facts, bucket, state)
         if plan is not None:
             return LayersStep(tensors, self._backend, state, plan, end)
         if name == FUSED:
@@ -225,9 +255,13 @@ class StepStore(Shelf[Key]):
         """Whether the step `name` makes no logits."""
         return name in CHAINS and which_head(facts).name == SCREENED_HEAD
 
-    def _end(self, name: str, facts: DecodeFacts, state: DecodeState) -> ScreenedEnd | None:
-        screen = screen_of_model(self._model) if self._is_screened(name, facts) else None
-        return None if screen is None else ScreenedEnd(screen, state)
+    def _end(self, name: str, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> ScreenedEnd | None:
+        if not self._is_screened(name, facts):
+            return None
+        screen = screen_of_model(self._model)
+        if facts.choice == "greedy":
+            return ScreenedEnd(screen, state)
+        return ScreenedEnd(screen, state, self._buffers.sampling(bucket), self._buffers.counts)
 
     def _whole_step(self, name: str, facts: DecodeFacts, state: DecodeState) -> PersistentStep | None:
         plan, whole = whole_step_plan(name, facts), self._whole

@@ -36,7 +36,7 @@ class Uploads:
         starts = [running.starts[i] for i in order]
         ids, tables = [sequence.seq_id for sequence in sequences], [running.tables[i] for i in order]
         shared = running.shared
-        drawn = rows_of(sequences) if running.choice == "drawn" or any_ruled(sequences) else []
+        drawn = rows_of(sequences) if running.choice != "greedy" or any_ruled(sequences) else []
         # Under rules tokens are drawn behind the graph, which is to draw and to count none itself.
         in_graph = [SampleRow(stays=True)] * len(drawn) if any_ruled(sequences) else op_rows(drawn)
         batch = Batch(

@@ -126,5 +126,5 @@ def _rows(
         token_ids.append(seq.token_ids[-1])
         token_ids += part.draft
         positions += range(part.start, part.start + part.num_tokens)
-    sampling = pack_rows(op_rows(rows_of(sequences))) if serving.choice == "drawn" else None
+    sampling = pack_rows(op_rows(rows_of(sequences))) if serving.choice != "greedy" else None
     return DraftRows(token_ids, positions, [seq.block_table for seq in sequences], row_counts, sampling)

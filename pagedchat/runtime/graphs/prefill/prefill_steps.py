@@ -166,7 +166,7 @@ class PrefillSteps:
         apply_block_ops(self._backend, batch.block_ops)
         self._backend.wait_for_swaps()
         sequences = [part.sequence for part in sampled]
-        is_drawn = choice_for(sequences) == "drawn" or any_ruled(sequences)
+        is_drawn = choice_for(sequences) != "greedy" or any_ruled(sequences)
         self._queue(*found, parts, rows_of(sequences) if is_drawn else [])
         asked = asked_of(part.sequence for part in sampled)
         if asked:

@@ -75,12 +75,12 @@ def inner(step: Step) -> object:
 def test_the_step_that_is_named_is_built(family: str, dtype: torch.dtype, architecture: str) -> None:
     store, used = make_store(family, dtype, architecture), set()
     for bucket in BUCKETS:
-        for choice in ("greedy", "drawn"):
+        for choice in ("greedy", "shortlist", "drawn"):
             name = which_decode(store._facts(bucket, choice)).name
             with room(fits=True):
                 step = store._step(bucket, choice)
             assert type(inner(step)) is CLASSES[name]
-            assert isinstance(step, DrawnStep) == (choice == "drawn")
+            assert isinstance(step, DrawnStep) == (choice != "greedy")
             used.add(name)
     assert (MODULES in used) == (family == "odd")
 
@@ -126,7 +126,8 @@ def test_a_screened_head_makes_way_for_logits_before_the_step_does(monkeypatch: 
     monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
     store = make_store("qwen3", torch.float16, "sm_90")
     bucket, names, ends = Bucket(8, 512), [], []
-    choices: list[Choice] = ["greedy", "drawn", "greedy"]
+    choices: list[Choice] = ["shortlist", "drawn", "greedy"]
+    assert store.choices(bucket) == ("greedy", "shortlist", "drawn")
     for choice in choices:
         step = inner(store._step(bucket, choice))
         assert isinstance(step, FusedStep | WarpgroupStep)
@@ -134,6 +135,46 @@ def test_a_screened_head_makes_way_for_logits_before_the_step_does(monkeypatch: 
         names.append(store.distrust(bucket, choice))
     assert names == [SCREENED_HEAD, FUSED, WARPGROUPS]
     assert ends == [True, False, False]
+    assert store.choices(bucket) == ("greedy", "drawn")
+
+
+def test_whoever_draws_from_few_has_a_step_of_their_own_where_heads_are_screened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bucket, choice = Bucket(8, 512), "shortlist"
+    store = make_store("qwen3", torch.float16, "sm_90")
+    assert store._own_choice(bucket, choice) == "drawn"  # its head is small
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    store = make_store("qwen3", torch.float16, "sm_90")
+    assert store._own_choice(bucket, choice) == choice
+    step = store._step(bucket, choice)
+    assert isinstance(step, FusedStep)  # which draws by itself
+    assert step._end is not None
+    assert step._end._sampling is not None
+    greedy = store._step(bucket, "greedy")
+    assert isinstance(greedy, FusedStep)
+    assert greedy._end is not None
+    assert greedy._end._sampling is None
+
+
+def test_a_step_serves_who_wants_less_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    store = make_store("qwen3", torch.float16, "sm_90")
+    store._at_first_use = False
+    bucket, others = Bucket(4, 512), Bucket(8, 512)
+    choices: tuple[Choice, ...] = ("drawn", "shortlist", "greedy")
+    found: dict[Choice, list[Choice | None]] = {choice: [] for choice in choices}
+    for captured in choices:
+        step: Any = object()
+        store._steps = {(others, captured): step}
+        for choice in choices:
+            serving = store.there(bucket, choice)
+            found[choice].append(None if serving is None else serving.choice)
+    assert found == {
+        "drawn": ["drawn", None, None],
+        "shortlist": ["drawn", "shortlist", None],
+        "greedy": ["drawn", "shortlist", "greedy"],
+    }
 
 
 def test_all_steps_of_a_model_read_one_copy_of_its_head(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,23 +3,10 @@
 #pragma once
 
 #include "common/row.cuh"
+#include "sampling/penalties.cuh"
 
 constexpr int PIECE = ROW_ELEMENTS;  // logits in 16 bytes
 constexpr int PIECES_AHEAD = 3;      // loads under way in each thread, where nobody says otherwise
-
-// What makes tokens that occurred already less likely.
-struct Penalties {
-  float repetition, reciprocal, presence, frequency;  // `reciprocal`: 1 / repetition
-  const short* counts;  // [vocab_size] of the row: times in the output, below 0 if also in the prompt; or null
-
-  __device__ __forceinline__ float apply(float logit, int token) const {
-    const int count = counts[token];
-    if (count == 0) return logit;
-    const float times = static_cast<float>(count & 0x7fff);
-    const float less = __fmul_rn(logit, logit > 0.0f ? reciprocal : repetition);
-    return __fsub_rn(__fsub_rn(less, __fmul_rn(frequency, times)), times > 0.0f ? presence : 0.0f);
-  }
-};
 
 struct RowSlice {
   const Element* row;  // [vocab_size]
