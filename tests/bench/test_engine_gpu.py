@@ -28,6 +28,9 @@ def test_options_of_the_run_on_a_gpu() -> None:
     assert (args.device, args.markdown, args.repeats) == ("cuda", True, None)
     step = parse_args(["bench", "step", "--batch", "1,8", "--context", "100"])
     assert (step.batch, step.context) == ([1, 8], 100)
+    assert (step.temperature, step.top_k, step.top_p) == (0, 0, 1)
+    drawn = parse_args(["bench", "step", "--temperature", "0.7", "--top-k", "20", "--top-p", "0.8"])
+    assert (drawn.temperature, drawn.top_k, drawn.top_p) == (0.7, 20, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,9 @@ def test_options_of_the_run_on_a_gpu() -> None:
         ("bench engine --only decode,nonsense", "--only: 'nonsense' is none of start, stutter, decode, "),
         ("bench engine --against vllm", "--against: 'vllm' is none of transformers."),
         ("bench step --batch 1,none", "--batch: 'none' is not a number from 1 to 10000000."),
+        ("bench step --temperature cold", "--temperature: invalid float value: 'cold'."),
+        ("bench step --temperature -1", "temperature is -1.0.\nIt must be a number from 0 to 1000."),
+        ("bench step --temperature 1 --top-p 3", "top_p is 3.0.\nIt must be a number above 0, up to 1."),
     ],
 )
 def test_wrong_option_is_one_sentence(argv: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

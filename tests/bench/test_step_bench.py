@@ -1,5 +1,6 @@
 """Where a step's time goes: sums over made-up kernels and steps, and a real engine on the CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from pagedchat.bench.step.products import DOWN, HEAD, OUT, QKV, ROUTER, UP, plac
 from pagedchat.bench.step.report import gpu_table, host_table, products_table
 from pagedchat.bench.step.trace import Kernel, read_steps
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.engine.sampling_params import SamplingParams
 from pagedchat.events import Timings
 from pagedchat.models.config import describe_model
 from pagedchat.models.loader import load_weights
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.step import model_runner
+from pagedchat.runtime.step.sampler import sample
+from pagedchat.runtime.step.sampling_row import SamplingRow
 from tests.bench.engine_fakes import TINY_OPT
 from tests.runtime.graphs.case import VOCAB_SIZE, make_runner, tiny_model
 
@@ -41,6 +46,8 @@ from tests.runtime.graphs.case import VOCAB_SIZE, make_runner, tiny_model
         ("streamed_vocabulary", "next token"),
         ("screen_vocabulary", "next token"),
         ("choose_screened", "next token"),
+        ("list_screened", "next token"),
+        ("sample_listed", "next token"),
         ("reshape_and_cache", "cache writes and slots"),
         ("add_norm", "norms"),
         ("reduce_add_norm", "sums over ranks"),
@@ -228,3 +235,19 @@ def test_a_real_engine_is_timed_and_shown(tmp_path: Path, monkeypatch: pytest.Mo
     assert {row[0]: row[1] for row in gpu.rows}["idle between steps, %"] == "50.0"
     assert [row[0] for row in host.rows][-2:] == ["host without the wait", "whole step"]
     assert all(figure.host.phases_us["caller"] > 0 for figure in figures)
+
+
+def test_tokens_are_drawn_as_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "trace_kernels", lambda work: work() or step_at(0, 0) + step_at(100, 1))
+    write_checkpoint(tmp_path, TINY_OPT, torch.float32, torch.device("cpu"))
+    model = ModelConfig(model=str(tmp_path), device="cpu", skip_tokenizer_init=True)
+    config = EngineConfig(model=model, cache=CacheConfig(num_blocks=64))
+    seen = set[tuple[float, int, float]]()
+
+    def noted(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[int]:
+        seen.update((row.params.temperature, row.params.top_k, row.params.top_p) for row in rows)
+        return sample(logits, rows)
+
+    monkeypatch.setattr(model_runner, "sample", noted)
+    StepBench(config, SamplingParams(temperature=0.7, top_k=20, top_p=0.8)).measure(2, 40, 10)
+    assert seen == {(0.7, 20, 0.8)}

@@ -25,11 +25,11 @@ def run_step_bench(args: argparse.Namespace) -> int:
         DeviceError: no GPU.
         PagedChatError: what the engine refuses.
     """
+    sampling = SamplingParams(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
     if not torch.cuda.is_available():
         raise DeviceError(
             "A step cannot be profiled: torch finds no CUDA GPU here.", "Run this on a machine with one."
         )
-    sampling = SamplingParams(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
     say("bandwidth of the memory")
     copy_gb_s = measure_limits(link=False).copy
     torch.cuda.empty_cache()
