@@ -1,23 +1,30 @@
 """The torch version of `sample`, operation by operation as kernels/sampling/sample.cu: both draw the same tokens.
 
 Probabilities are whole numbers (`token_weight`), whose sums are exact in float64. Rows are done one after the
-other: what a row needs stays in the processor's cache, which makes this faster than the whole batch at once.
+other: what a row needs stays in the processor's cache, which makes this faster than the whole batch at once. Tokens
+without a weight are put aside at once: of a model's logits most of them.
 """
 
 import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import torch
 
 from pagedchat.ops.sampling.philox import philox_64
-from pagedchat.ops.sampling.sample_rows import PackedRow
+from pagedchat.ops.sampling.sample_rows import KEY_RANGE, PackedRow
 from pagedchat.ops.sampling.token_weight import token_keys, token_weights
 
 SHORTLIST = 256
 """Most likely tokens looked at first: most filters end in here, and these few are soon sorted."""
 
+_LOOKED_AT, _FEW = 1024, 8
+"""Logits that tell whether fewer than an eighth of all is near the highest."""
+_WORD = 4
+"""Counts in 64 bits."""
 _LOW_BITS = 11
 """Of a key: a threshold is found by its upper 12 bits first, then by these."""
 _LOW_MASK = (1 << _LOW_BITS) - 1
@@ -77,8 +84,30 @@ def sample_row(logits: torch.Tensor, row: PackedRow, position: int, counts: torc
     if row.scale == 0 or not math.isfinite(float(best)):
         return int(logits.max(dim=0).indices)  # three times as fast as argmax on a CPU
     random = philox_64(row.seed, position)
+    near = _near(logits.numpy(), float(best), row.scale)
+    if near is None:
+        return _draw(logits, best, row, random)
+    return int(near[_draw(logits[near], best, row, random)])
+
+
+def _near(logits: np.ndarray[Any, np.dtype[np.float32]], best: float, scale: float) -> torch.Tensor | None:
+    """The tokens that have a weight, in order, and maybe some others: of a model's logits few. None where they are
+    many, so that nothing would be won.
+
+    By numpy, which takes a sixth of torch's time for it on a CPU.
+    """
+    least = best - KEY_RANGE / scale
+    least -= 1e-5 * (abs(best) + abs(least))  # no key is rounded over that
+    some = logits[:: max(1, len(logits) // _LOOKED_AT)]
+    if _FEW * np.count_nonzero(some >= least) > len(some):
+        return None
+    return torch.from_numpy(np.flatnonzero(logits >= least))
+
+
+def _draw(logits: torch.Tensor, best: torch.Tensor, row: PackedRow, random: int) -> int:
+    """One of the tokens whose logits these are, in the order of the vocabulary: its place among them."""
     tokens = None
-    if row.top_k < SHORTLIST < len(logits) and (row.top_k > 0 or row.top_p < 1):
+    if row.top_k < SHORTLIST and (row.top_k > 0 or row.top_p < 1):
         tokens = None if row.top_k > 0 else _Tokens.of(logits, best, row.scale)
         drawn = _draw_from_shortlist(logits, best, row, tokens, random)
         if drawn is not None:
@@ -96,13 +125,22 @@ def count_token(counts: torch.Tensor, token_id: int) -> None:
 
 
 def _penalise(logits: torch.Tensor, counts: torch.Tensor, row: PackedRow) -> torch.Tensor:
-    cells = counts.nonzero()[:, 0]
+    cells = _counted(counts)
     values, found = logits[cells], counts[cells]
     times = (found & 0x7FFF).float()
     values = torch.where(values > 0, values * row.reciprocal_penalty, values * row.repetition_penalty)
     values = values - times * row.frequency_penalty
     values = torch.where(times > 0, values - row.presence_penalty, values)
     return logits.index_put((cells,), values)
+
+
+def _counted(counts: torch.Tensor) -> torch.Tensor:
+    """The tokens of a row of counts that have one: looked for by words, of which few are not zero."""
+    if len(counts) % _WORD or counts.storage_offset() % _WORD:
+        return counts.nonzero()[:, 0]
+    words = counts.view(torch.int64).nonzero()
+    cells = (words * _WORD + torch.arange(_WORD)).flatten()
+    return cells[counts[cells] != 0]
 
 
 def _draw_from_shortlist(
@@ -112,7 +150,7 @@ def _draw_from_shortlist(
 
     `everything` is needed where top-k does not end in the shortlist.
     """
-    values, token_ids = logits.topk(SHORTLIST)
+    values, token_ids = logits.topk(min(SHORTLIST, len(logits)))
     keys = token_keys(values, best, row.scale)
     few = zip(keys.tolist(), token_ids.tolist(), token_weights(keys).long().tolist(), strict=True)
     floor = max(row.min_key - 1, 0)
@@ -121,7 +159,7 @@ def _draw_from_shortlist(
         through = list(accumulate(weight for _, _, weight in ranked))
         needed = everything.needed_mass(_Kept(floor), row) if everything else _share(row.top_p, through[-1])
         ranked = ranked[: bisect_left(through, needed) + 1]
-    if -ranked[-1][0] <= int(keys[-1]):
+    if len(values) < len(logits) and -ranked[-1][0] <= int(keys[-1]):
         return None
     kept = sorted((token_id, weight) for _, token_id, weight in ranked)
     through = list(accumulate(weight for _, weight in kept))
