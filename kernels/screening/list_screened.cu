@@ -1,6 +1,6 @@
 // Of a decode step whose vocabulary was screened and whose tokens are drawn from the `top_k` most likely ones: each
 // sequence's tokens that may be among those, in the order of the vocabulary, with their exact logits, penalised.
-// `sample` draws from them. The state moves on, with tokens that are none yet.
+// `sample_listed` draws from them. The state moves on, with tokens that are none yet.
 //
 // Each warp has units of its own, and multiplies the best row of the best of them first. What the `top_k`th of
 // these rows has, so many tokens have at least: units that cannot reach it are left alone, and of the others the
@@ -39,8 +39,7 @@ __device__ __forceinline__ uint64 in_order_of_rows(uint32 first, uint32 second) 
   return rows;
 }
 
-// Grid: (CLUSTER, num_tokens), 512 threads. Dynamic shared memory: the token's input, and two words for every unit
-// of a thread block.
+// Grid: (CLUSTER, num_tokens), 512 threads. Dynamic shared memory: the token's input, and 64 bits for every unit.
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(NUM_THREADS, 2)
     list_screened(int* __restrict__ listed_ids,   // [num_tokens, room]: the tokens that are left
                   float* __restrict__ logits,     // [num_tokens, room]: theirs
