@@ -7,7 +7,12 @@ from itertools import product
 import pytest
 import torch
 
-from pagedchat.ops.products.invariant_linear import _rows_at_a_time, invariant_linear, launch_plan
+from pagedchat.ops.products.invariant_linear import (
+    _rows_at_a_time,
+    invariant_linear,
+    launch_plan,
+    telling_product,
+)
 from pagedchat.ops.products.invariant_plan import MAX_PARTS, TILES, part_count, plan_invariant, plan_tile
 from tests.ops.products.small_batch_case import DTYPES, allowed, error, normal
 from tests.tools.emulator_case import needs_compiler
@@ -99,6 +104,26 @@ def test_torch_is_given_the_same_number_of_rows_each_time(dtype: torch.dtype) ->
     assert torch.equal(invariant_linear(rows.flip(0), weight).flip(0), alone)
     few, many = _rows_at_a_time(896, 72, dtype)
     assert many % few == 0
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
+def test_what_is_tried_says_in_what_order_it_was_added_up(dtype: torch.dtype) -> None:
+    """A library with tiles (AMX) adds up 16 rows otherwise than 64, which hardly a random sum of 16 bits tells."""
+    telling, (rows, weight, _) = telling_product(64, 896, 72, dtype), random_product(896, 72, dtype, "cpu")
+    assert _share_in_another_order(*telling) > 0.2
+    assert dtype == torch.float32 or _share_in_another_order(rows, weight) < 0.01
+    assert float((telling[0].float() @ telling[1].float().T).abs().max()) < 1e-3
+    assert [tuple(each.shape) for each in telling_product(3, 7, 2, dtype)] == [(3, 7), (2, 7)]
+
+
+def _share_in_another_order(rows: torch.Tensor, weight: torch.Tensor) -> float:
+    """Of the numbers of a product those that are others where halves are added up, and where quarters are."""
+    sums = []
+    for size in (448, 224):
+        places = range(0, 896, size)
+        parts = [rows[:, at : at + size].float() @ weight[:, at : at + size].float().T for at in places]
+        sums.append(sum(parts[1:], parts[0]).to(rows.dtype))
+    return float((sums[0] != sums[1]).float().mean())
 
 
 # --- plans ----------------------------------------------------------------------------------------------
