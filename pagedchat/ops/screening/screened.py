@@ -6,8 +6,10 @@ import torch
 
 from pagedchat.jit.driver import gpu
 from pagedchat.jit.launch import f32, get_kernel, i32
+from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, stream_of
-from pagedchat.ops.common.norm import Norm
+from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.sampling.decode_state import DecodeState
 from pagedchat.ops.screening.plan import CHUNK, UNIT_ROWS, ScreenPlan, num_chunks, plan_screen
 from pagedchat.ops.screening.screen import Screen
 
@@ -39,6 +41,25 @@ class Screened(NamedTuple):
         """The same, of the sizes behind them."""
         vocab_size, hidden = self.screen.head.shape
         return tuple(map(i32, (self.columns, len(self.screen.units), hidden, vocab_size)))
+
+
+def check_screened(state: DecodeState, rows: torch.Tensor, screen: Screen, norm: Norm | None) -> None:
+    """Refuse rows that do not go with a state, a head or a norm.
+
+    Raises:
+        ValueError: another shape or type.
+    """
+    state.check()
+    check_shape("rows", rows, len(state.token_ids), screen.head.shape[1])
+    check_same_type("rows", rows, screen.head)
+    if norm is not None:
+        check_norm(norm, rows)
+
+
+def logits_in_torch(rows: torch.Tensor, screen: Screen, norm: Norm | None) -> torch.Tensor:
+    """All of them, `[num_rows, vocab_size]`, of the type of the rows: where nothing is screened."""
+    normed = rows if norm is None else norm.apply(rows)
+    return (normed.float() @ screen.head.float().T).to(rows.dtype)
 
 
 def screened(rows: torch.Tensor, screen: Screen, norm: Norm | None, *, overlap: bool) -> Screened:

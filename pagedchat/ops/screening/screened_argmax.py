@@ -8,12 +8,11 @@ multiplied as they are. The token is the one with the highest logit, to the roun
 import torch
 
 from pagedchat.jit.launch import get_kernel, i32
-from pagedchat.ops.common.checks import check_same_type, check_shape
 from pagedchat.ops.common.launch import can_overlap, element_name, has_warpgroups, stream_of
-from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
 from pagedchat.ops.screening.screen import Screen
-from pagedchat.ops.screening.screened import Screened, screened
+from pagedchat.ops.screening.screened import Screened, check_screened, logits_in_torch, screened
 
 _THREADS = 512
 
@@ -33,15 +32,9 @@ def screened_argmax(
     Raises:
         ValueError: shapes or types that do not go together, or more rows than are screened.
     """
-    state.check()
-    head = screen.head
-    check_shape("rows", rows, len(state.token_ids), head.shape[1])
-    check_same_type("rows", rows, head)
-    if norm is not None:
-        check_norm(norm, rows)
+    check_screened(state, rows, screen, norm)
     if not has_warpgroups(rows):
-        normed = rows if norm is None else norm.apply(rows)
-        likely = (normed.float() @ head.float().T).to(rows.dtype).max(dim=-1).indices.int()
+        likely = logits_in_torch(rows, screen, norm).max(dim=-1).indices.int()
         state.advance(torch.where(state.positions < 0, 0, likely))
         return
     _choose(state, screened(rows, screen, norm, overlap=overlap), overlap and can_overlap(rows.device))

@@ -9,16 +9,16 @@ row may ask for; so the token is the one that it would draw from all logits, to 
 import torch
 
 from pagedchat.jit.launch import get_kernel, i32
-from pagedchat.ops.common.checks import check_dtype, check_same_type, check_shape
+from pagedchat.ops.common.checks import check_dtype, check_shape
 from pagedchat.ops.common.launch import address, can_overlap, element_name, has_warpgroups, stream_of
-from pagedchat.ops.common.norm import Norm, check_norm
+from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
 from pagedchat.ops.sampling.sample import draw_next
 from pagedchat.ops.sampling.sample_listed import Listed, sample_listed
 from pagedchat.ops.sampling.sample_rows import ROW_WORDS
 from pagedchat.ops.screening.plan import UNIT_ROWS, list_cluster
 from pagedchat.ops.screening.screen import Screen
-from pagedchat.ops.screening.screened import Screened, screened
+from pagedchat.ops.screening.screened import Screened, check_screened, logits_in_torch, screened
 
 _THREADS = 512
 
@@ -48,36 +48,28 @@ def screened_draw(
     Raises:
         ValueError: shapes or types that do not go together, or more rows than are screened.
     """
-    state.check()
-    head = screen.head
-    num_rows = len(state.token_ids)
-    check_shape("rows", rows, num_rows, head.shape[1])
-    check_same_type("rows", rows, head)
-    check_shape("sampling", sampling, num_rows, ROW_WORDS)
+    check_screened(state, rows, screen, norm)
+    check_shape("sampling", sampling, len(rows), ROW_WORDS)
     check_dtype("sampling", sampling, torch.int32)
     if counts is not None:
-        check_shape("counts", counts, None, len(head))
+        check_shape("counts", counts, None, len(screen.head))
         check_dtype("counts", counts, torch.int16)
-    if norm is not None:
-        check_norm(norm, rows)
     if not has_warpgroups(rows):
-        _in_torch(state, rows if norm is None else norm.apply(rows), head, sampling, counts)
+        _in_torch(state, logits_in_torch(rows, screen, norm), sampling, counts)
         return
     overlap = overlap and can_overlap(rows.device)
     found = screened(rows, screen, norm, overlap=overlap)
-    listed = Listed.empty(num_rows, len(screen.units) * UNIT_ROWS, rows.device)
+    listed = Listed.empty(len(rows), len(screen.units) * UNIT_ROWS, rows.device)
     _list(state, found, sampling, counts, listed, overlap)
     sample_listed(state, listed, sampling, counts, overlap=overlap)
 
 
 def _in_torch(
     state: DecodeState,
-    rows: torch.Tensor,
-    head: torch.Tensor,
+    logits: torch.Tensor,
     sampling: torch.Tensor,
     counts: torch.Tensor | None,
 ) -> None:
-    logits = (rows.float() @ head.float().T).to(rows.dtype)
     is_padding = state.positions < 0
     state.advance(torch.zeros_like(state.token_ids))
     # Of a row of padding nothing is known; as it would be drawn from, its parameters are those of one that stays.
