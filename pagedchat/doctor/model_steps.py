@@ -234,10 +234,10 @@ def _decodes(setting: Setting, model_len: int, without_trust: frozenset[str]) ->
                 choice="greedy",
                 without_trust=without_trust,
             )
-            short, drawn = replace(greedy, choice="shortlist"), replace(greedy, choice="drawn")
-            reports += [_decode(facts, batch, bucket) for facts in (greedy, short, drawn)]
-            if not reports[-2].is_screened:
-                del reports[-2]  # it is the next one
+            others = replace(greedy, choice="shortlist"), replace(greedy, choice="drawn")
+            steps = [_decode(facts, batch, bucket) for facts in (greedy, *others)]
+            # Where no head is screened, whoever draws from few is served like all who draw.
+            reports += [step for step in steps if step.choice != "shortlist" or step.is_screened]
     return reports
 
 

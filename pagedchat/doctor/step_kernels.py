@@ -29,13 +29,13 @@ from pagedchat.ops.quantized.weight_form import WHOLE
 from pagedchat.ops.screening.plan import plan_screen
 from pagedchat.runtime.graphs.step_facts import EXPERTS, DecodeFacts, PrefillFacts, Setting
 from pagedchat.runtime.graphs.which_step import (
-    CHAINS,
     FUSED,
     LAYERS,
     LIBRARY,
     MERGED,
     SCREENED_HEAD,
     WARPGROUPS,
+    is_screened,
     rows_of_last_layer,
     which_head,
 )
@@ -73,7 +73,7 @@ def decode_work(name: str, facts: DecodeFacts, refused: tuple[tuple[str, str], .
     else:
         why = refused[-1][1]
         work = list(_library_products(facts, why) if name == LIBRARY else _modules_decode(facts, why))
-    if facts.choice == "drawn" or (facts.choice == "shortlist" and not _has_screened_head(name, facts)):
+    if facts.choice == "drawn" or (facts.choice == "shortlist" and not is_screened(name, facts)):
         work.append(Launch("drawing", "sample"))
     return list(_over_bytes(facts.setting.sizes, work)) if facts.setting.cache_kind else work
 
@@ -233,7 +233,7 @@ def _no_kernel(in_features: int) -> str:
 
 def _end(facts: DecodeFacts, with_logits: Iterable[Work]) -> Iterator[Work]:
     """Of a chain: from its last rows to the next tokens, where nothing speaks against it without logits."""
-    if not _has_screened_head(FUSED, facts):
+    if which_head(facts).name != SCREENED_HEAD:
         yield from with_logits
         return
     gpu = facts.setting.gpu
@@ -245,10 +245,6 @@ def _end(facts: DecodeFacts, with_logits: Iterable[Work]) -> Iterator[Work]:
         return
     yield Launch("few tokens", "list_screened")
     yield Launch("drawing", "sample_listed")
-
-
-def _has_screened_head(name: str, facts: DecodeFacts) -> bool:
-    return name in CHAINS and which_head(facts).name == SCREENED_HEAD
 
 
 def _few_rows_head(setting: Setting, rows: int) -> Iterator[Work]:

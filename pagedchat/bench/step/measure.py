@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from pagedchat.api.engine import LLMEngine
 from pagedchat.bench.engine.workloads import Prompts, Tokens
 from pagedchat.bench.step.host import HostTimes, TimedCore, read_host
@@ -40,7 +42,7 @@ class StepBench:
 
     Args:
         config: what it loads.
-        sampling: how tokens are chosen: temperature, top-k and top-p of it count.
+        sampling: how tokens are chosen; how many they are is the measurement's business.
 
     Raises:
         PagedChatError: what the engine refuses.
@@ -106,13 +108,8 @@ class StepBench:
         return read_steps(kernels, TRACED_STEPS + 1, self._weights, self._num_layers)
 
     def _params(self, new_tokens: int | None) -> SamplingParams:
-        return SamplingParams(
-            temperature=self._sampling.temperature,
-            top_k=self._sampling.top_k,
-            top_p=self._sampling.top_p,
-            max_tokens=new_tokens,
-            ignore_eos=True,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+        return msgspec.structs.replace(
+            self._sampling, max_tokens=new_tokens, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY
         )
 
     def _run(self, num_steps: int) -> None:

@@ -15,12 +15,13 @@ from pagedchat.ops.common.norm import Norm
 from pagedchat.ops.sampling.decode_state import DecodeState, state_addresses
 from pagedchat.ops.sampling.sample import draw_next
 from pagedchat.ops.sampling.sample_listed import Listed, sample_listed
-from pagedchat.ops.sampling.sample_rows import ROW_WORDS
+from pagedchat.ops.sampling.sample_rows import ROW_WORDS, SampleRow, pack_rows
 from pagedchat.ops.screening.plan import UNIT_ROWS, list_cluster
 from pagedchat.ops.screening.screen import Screen
 from pagedchat.ops.screening.screened import Screened, check_screened, logits_in_torch, screened
 
 _THREADS = 512
+_STAYS = pack_rows([SampleRow(stays=True)])
 
 
 def screened_draw(
@@ -70,12 +71,9 @@ def _in_torch(
     sampling: torch.Tensor,
     counts: torch.Tensor | None,
 ) -> None:
-    is_padding = state.positions < 0
+    is_padding = (state.positions < 0)[:, None]  # of which nothing is known, not how it is drawn
     state.advance(torch.zeros_like(state.token_ids))
-    # Of a row of padding nothing is known; as it would be drawn from, its parameters are those of one that stays.
-    padding = torch.zeros_like(sampling)
-    padding[:, 1] = -1
-    draw_next(state, logits, torch.where(is_padding[:, None], padding, sampling), counts)
+    draw_next(state, logits, torch.where(is_padding, _STAYS.to(sampling.device), sampling), counts)
 
 
 def _list(

@@ -163,6 +163,11 @@ def which_head(facts: DecodeFacts) -> Chosen:
     return _first(HEADS, facts)
 
 
+def is_screened(name: str, facts: DecodeFacts) -> bool:
+    """Whether the step `name` for a decode ends without logits, by a screened head."""
+    return name in CHAINS and which_head(facts).name == SCREENED_HEAD
+
+
 def rows_of_last_layer(num_tokens: int, num_seqs: int) -> int:
     """With how many rows the last layer of a pass over prompts goes on behind its attention: with each chunk's last
     one, where that saves more than to read the layer's weights takes, which few rows have to do as well."""

@@ -303,17 +303,19 @@ class SelfCheck:
         if last.start == 0:
             return []
         self._forward(text, 0, last.start)
-        greedy = _decode(decodes, last)
+        likeliest = [_decode(decodes, last)]
+        if "shortlist" in decodes.choices(1, len(text)):
+            text.sampling_params = _SHORTLIST
+            likeliest.append(_decode(decodes, last))
         # A step that chooses the most likely token may have made no logits.
-        text.sampling_params = _SHORTLIST
-        of_one = _decode(decodes, last)
         text.sampling_params = _DRAWN
         drawn = _decode(decodes, last)
-        if greedy is None or of_one is None or drawn is None:
+        there = [each for each in likeliest if each is not None]
+        if drawn is None or len(there) < len(likeliest):
             return []
         logits = decodes.last_logits[:1].clone()
-        likeliest = [(_shortfall(logits[0], token_id), begun) for begun, token_id in (greedy, of_one)]
-        return [(self._error(text, logits), drawn[0]), *likeliest]
+        errors = [(_shortfall(logits[0], token_id), begun) for begun, token_id in there]
+        return [(self._error(text, logits), drawn[0]), *errors]
 
     def _wrong_prefill(self, prefills: "PrefillSteps") -> float | None:
         """How far captured prefills are off; None where they are right, or there is nothing to try."""

@@ -1,4 +1,6 @@
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any, cast
@@ -11,11 +13,15 @@ from pagedchat import LLM, SamplingParams
 from pagedchat.bench.random_checkpoint import OPT_125M, write_checkpoint
 from pagedchat.cli import main as cli
 from pagedchat.config import CacheConfig, EngineConfig, ModelConfig
+from pagedchat.doctor.model_steps import KNOWN_GPUS
 from pagedchat.engine.output import ModelRunnerOutput
 from pagedchat.errors import ModelError
 from pagedchat.layers.arithmetic import InvariantArithmetic, use_arithmetic
 from pagedchat.models.native_model import NativeModel
+from pagedchat.ops.sampling.decode_state import DecodeState
+from pagedchat.runtime.graphs import step_wants
 from pagedchat.runtime.graphs.captured_runner import CapturedRunner
+from pagedchat.runtime.graphs.decode import screened_end
 from pagedchat.runtime.graphs.decode.decode_steps import BegunDecodes, DecodeSteps
 from pagedchat.runtime.graphs.decode.fused_step import FusedStep
 from pagedchat.runtime.graphs.decode.library_step import LibraryStep
@@ -109,8 +115,7 @@ def test_a_captured_decode_that_is_off_is_replaced_by_the_next_slower_one(
     captured = tiny_captured_runner(num_blocks=4)
     assert check_of(captured).allows_decodes(captured.decodes)
     tries = 1 if factor == 1 else 2
-    # One takes the most likely token, one draws from few, which is one here, and one has logits for sure.
-    assert captured.decodes.num_replays == 3 * tries
+    assert captured.decodes.num_replays == 2 * tries  # one chooses the most likely token, one has logits for sure
     told = [record.message for record in caplog.records]
     words = f"since one is off by {2 * abs(factor):.2g}: the next slower kind is taken."
     assert told == ([] if factor == 1 else [f"Steps as library products are left out, {words}"])
@@ -144,6 +149,30 @@ def test_a_captured_decode_that_chooses_another_token_is_found_out(
     captured = tiny_captured_runner(num_blocks=4)
     assert not check_of(captured).allows_decodes(captured.decodes)
     assert "Steps are not captured" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [None, "screened_argmax", "screened_draw"])
+def test_steps_without_logits_are_tried_in_both_forms(
+    wrong: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a GPU that screens heads."""
+    monkeypatch.setattr(step_wants, "_LEAST_SCREENED", 0)
+    model = tiny_model("qwen3", "cpu", torch.bfloat16)
+    captured = make_runner(model, num_blocks=4, captured=True, max_num_tokens=64)
+    store = captured.decodes.store
+    store._setting = replace(store._setting, gpu=KNOWN_GPUS["sm_90"])
+    assert captured.decodes.choices(1, 20) == ("greedy", "shortlist", "drawn")
+
+    def choose_another(op: Callable[..., None], state: DecodeState, *rest: Any, **options: Any) -> None:
+        op(state, *rest, **options)
+        state.replace((state.token_ids + 1) % 2)
+
+    if wrong is not None:
+        monkeypatch.setattr(screened_end, wrong, partial(choose_another, getattr(screened_end, wrong)))
+    assert check_of(captured).allows_decodes(captured.decodes)
+    assert captured.decodes.num_replays == (3 if wrong is None else 5)
+    told = [record.message.partition(" are")[0] for record in caplog.records]
+    assert told == ([] if wrong is None else ["Steps as screened head"])
 
 
 def off(compute: Callable[..., None]) -> Callable[..., None]:
@@ -184,7 +213,7 @@ def test_experts_that_rounding_changes_are_nobodys_mistake() -> None:
         other = logits_without_cache(eager_of(captured).model, ids, torch.device("cpu"))
     assert 0 < (other - before).norm() < before.norm()
     assert torch.equal(logits_without_cache(eager_of(captured).model, ids, torch.device("cpu")), before)
-    [(error, _), *_] = check._errors_of_decodes(captured.decodes, 0)
+    [(error, _), _] = check._errors_of_decodes(captured.decodes, 0)
     assert 0 < error < check._room_of_experts(20) < 0.1
 
 

@@ -121,6 +121,11 @@ class DecodeSteps:
             self.store.capture((bucket, choice)) for choice in self.store.choices(bucket)
         )
 
+    def choices(self, num_seqs: int, context_len: int) -> tuple[Choice, ...]:
+        """For which such batches have steps that differ; none where they are too many for any."""
+        bucket = self._new.bucket(num_seqs, context_len)
+        return () if bucket is None else self.store.choices(bucket)
+
     def want(self, num_seqs: int, context_len: int) -> None:
         """Have what serves such batches made beside whatever runs."""
         bucket = self._new.bucket(num_seqs, context_len)

@@ -31,14 +31,13 @@ from pagedchat.runtime.graphs.model_tensors import screen_of_model, setting_of, 
 from pagedchat.runtime.graphs.shelf import Shelf
 from pagedchat.runtime.graphs.step_facts import DecodeFacts
 from pagedchat.runtime.graphs.which_step import (
-    CHAINS,
     FUSED,
     LAYERS,
     MODULES,
     SCREENED_HEAD,
     WARPGROUPS,
+    is_screened,
     which_decode,
-    which_head,
 )
 from pagedchat.runtime.graphs.whole_steps import WHOLE_STEPS, layers_plan, one_turn_len, whole_step_plan
 from pagedchat.runtime.step.sampler import Choice
@@ -118,7 +117,7 @@ class StepStore(Shelf[Key]):
         """
         choice = self._own_choice(bucket, choice)
         step = self.find((bucket, choice))
-        return self.at_hand(bucket, choice) if step is None else Serving(bucket, choice, step)
+        return self._by_now(bucket, choice) if step is None else Serving(bucket, choice, step)
 
     def distrust(self, bucket: Bucket, choice: Choice) -> str:
         """Serve nobody any more by the kind of step that the bucket's is, or at first by its end without logits;
@@ -128,7 +127,7 @@ class StepStore(Shelf[Key]):
             Its name; empty if it is the last of all, in whose place there is none.
         """
         name = self._names[bucket, choice]
-        if self._is_screened(name, self._facts(bucket, choice)):
+        if is_screened(name, self._facts(bucket, choice)):
             name = SCREENED_HEAD
         if name == MODULES:
             return ""
@@ -143,12 +142,15 @@ class StepStore(Shelf[Key]):
 
     def at_hand(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """What serves a bucket by now: its own step, or the smallest with room for it. Nothing is captured."""
-        self.note((bucket, self._own_choice(bucket, choice)))
-        return self.there(bucket, choice)
+        choice = self._own_choice(bucket, choice)
+        self.note((bucket, choice))
+        return self._by_now(bucket, choice)
 
     def there(self, bucket: Bucket, choice: Choice) -> Serving | None:
         """The same, without noting that somebody would have use for the bucket's own step."""
-        choice = self._own_choice(bucket, choice)
+        return self._by_now(bucket, self._own_choice(bucket, choice))
+
+    def _by_now(self, bucket: Bucket, choice: Choice) -> Serving | None:
         return self._own(bucket, choice) or self._roomier(bucket, choice)
 
     def own(self, bucket: Bucket, choice: Choice) -> Serving | None:
@@ -176,7 +178,7 @@ class StepStore(Shelf[Key]):
     def _draws_from_few(self, bucket: Bucket) -> bool:
         if bucket not in self._short:
             facts = self._facts(bucket, "shortlist")
-            self._short[bucket] = self._is_screened(which_decode(facts).name, facts)
+            self._short[bucket] = is_screened(which_decode(facts).name, facts)
         return self._short[bucket]
 
     def _roomier(self, bucket: Bucket, choice: Choice) -> Serving | None:
@@ -212,7 +214,7 @@ class StepStore(Shelf[Key]):
         state = self._buffers.state(bucket)
         facts = self._facts(bucket, choice)
         step = self._without_draw(facts, bucket, state)
-        if choice == "greedy" or self._is_screened(self._names[bucket, choice], facts):
+        if choice == "greedy" or is_screened(self._names[bucket, choice], facts):
             return step
         return DrawnStep(step, state, self._buffers.sampling(bucket), self._buffers.counts)
 
@@ -251,12 +253,8 @@ class StepStore(Shelf[Key]):
             return WarpgroupStep(tensors, attention, state, end)
         return LibraryStep(tensors, attention, state, end)
 
-    def _is_screened(self, name: str, facts: DecodeFacts) -> bool:
-        """Whether the step `name` makes no logits."""
-        return name in CHAINS and which_head(facts).name == SCREENED_HEAD
-
     def _end(self, name: str, facts: DecodeFacts, bucket: Bucket, state: DecodeState) -> ScreenedEnd | None:
-        if not self._is_screened(name, facts):
+        if not is_screened(name, facts):
             return None
         screen = screen_of_model(self._model)
         if facts.choice == "greedy":
